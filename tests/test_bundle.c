@@ -480,7 +480,7 @@ static void test_damaged_data(void **state) {
         hk_ckpt *c;
         write_file(data, bytes, cut);
         assert_status(hk_ckpt_open(prefix, HK_CKPT_AUTO, &c), HK_E_DATA);
-        assert_non_null(strstr(hk_last_error(), "cut short"));
+        assert_non_null(strstr(hk_last_error(), "truncated"));
     }
     unlink(data);
     assert_status(read_all(prefix), HK_E_DATA);
@@ -576,7 +576,7 @@ static void make_lie(const lie *l, hki_buf *out) {
 static void test_lies(void **state) {
     (void)state;
     static const lie cases[] = {
-        {"empty", {NULL}, {NULL}, HK_E_DATA, "without a bundle's header"},
+        {"empty", {NULL}, {NULL}, HK_E_DATA, "no header of a bundle"},
         {"no header", {"x"}, {"0801 1200 2804"}, HK_E_DATA, "header"},
         {"no tensors", {""}, {HEADER}, HK_OK, ""},
         {"no shards", {""}, {"1a020801"}, HK_E_DATA, "header is malformed"},
@@ -611,7 +611,7 @@ static void test_lies(void **state) {
          {HEADER, "0801 1216 1209 0880808080808080 40 1209 0880808080808080 40"
                   "2804"},
          HK_E_DATA,
-         "overflows"},
+         "too many elements"},
         {"too few bytes",
          {"", "x"},
          {HEADER, "0801 1204 12020802 2804"},
@@ -631,12 +631,12 @@ static void test_lies(void **state) {
          {"", "x"},
          {HEADER, "0801 1200 1801 2804"},
          HK_E_DATA,
-         "data file 1 of 1"},
+         "the data file 1 does not exist"},
         {"place overflows",
          {"", "x"},
          {HEADER, "0801 1200 20ffffffffffffffff7f 2804"},
          HK_E_DATA,
-         "overflows"},
+         "too large"},
         {"unknown type", {"", "x"}, {HEADER, "0863 1200 2804"}, HK_OK, ""},
         {"rank 9",
          {"", "x"},
@@ -658,18 +658,18 @@ static void test_lies(void **state) {
          {"", "slice:x:0,2", "slice:x:2,2", "x"},
          {HEADER, FIRST, "0803 1204 12020802 2008 2808", WHOLE},
          HK_E_DATA,
-         "another type"},
+         "different type"},
         {"a slice has another shape",
          {"", "slice:x:0,2", "slice:x:2,2", "x"},
          {HEADER, FIRST, "0801 1204 12020801 2008 2804", WHOLE},
          HK_E_DATA,
-         "another type or shape"},
+         "different type or shape"},
         {"a slice lies outside",
          {"", "slice:x:0,2", "slice:x:3,2", "x"},
          {HEADER, FIRST, SECOND,
           "0801 1204 12020804 3a06 0a04 0800 1002 3a06 0a04 0803 1002"},
          HK_E_DATA,
-         "outside"},
+         "exceeds the tensor"},
         {"slices overlap",
          {"", "slice:x:0,2", "slice:x:1,2", "x"},
          {HEADER, FIRST, SECOND,
@@ -680,7 +680,7 @@ static void test_lies(void **state) {
          {"", "slice:x:0,2", "x"},
          {HEADER, FIRST, "0801 1204 12020804 3a06 0a04 0800 1002"},
          HK_E_DATA,
-         "leave a part out"},
+         "do not cover the tensor"},
         {"slices of strings",
          {"", "x"},
          {HEADER, "0807 1204 12020804 3a06 0a04 0800 1002"},
@@ -690,7 +690,7 @@ static void test_lies(void **state) {
          {"", "slice:x:0,2", "x"},
          {HEADER, FIRST, "0801 1208 12020804 12020801 3a06 0a04 0800 1002"},
          HK_E_DATA,
-         "outside"},
+         "exceeds the tensor"},
         {"malformed slice",
          {"", "slice:x:0,2", "x"},
          {HEADER, FIRST, "0801 1204 12020804 3a03 0a01 08"},
@@ -700,7 +700,7 @@ static void test_lies(void **state) {
          {"", "slice:x:0,2", "slice:x:2,2", "x"},
          {HEADER, FIRST, "0801 1204 12020802 1805 2008 2808", WHOLE},
          HK_E_DATA,
-         "data file 5 of 1"},
+         "the data file 5 does not exist"},
         {"malformed entry of a slice",
          {"", "slice:x:0,2"},
          {HEADER, "08"},

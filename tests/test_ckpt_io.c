@@ -46,7 +46,7 @@ static void test_read(void **state) {
     assert_ok(hki_file_read_at(fd, path, 1, text, 3));
     assert_string_equal(text, "ell");
     assert_status(hki_file_read_at(fd, path, 3, text, 3), HK_E_DATA);
-    assert_message("3 bytes were expected from byte 3 on, there are 2");
+    assert_message("3 bytes were expected from byte 3 on, but there are 2");
     assert_int_equal(truncate(path, 0), 0);
     assert_status(hki_file_read_at(fd, path, 0, text, 1), HK_E_DATA);
     hki_file_close_read(fd);

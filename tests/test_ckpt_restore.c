@@ -43,7 +43,7 @@ static const struct restore_case {
      .places = {"a/w", "x"},
      .status = HK_E_NOT_FOUND,
      .values = {-1, -1},
-     .text = "1 of the names wanted are not in it; the first is x"},
+     .text = "1 of the names are not in this checkpoint; the first is x"},
     {.name = "missing is allowed",
      .places = {"a/w", "x"},
      .allow_missing = 1,
@@ -57,7 +57,7 @@ static const struct restore_case {
      .rename = {{"a/b3", "a/b"}},
      .status = HK_E_SHAPE,
      .values = {-1, -1},
-     .text = "a/b is [2], a/b3 is [3]"},
+     .text = "a/b is [2], but a/b3 is [3]"},
     {.name = "shape is left out",
      .places = {"a/w", "a/b3"},
      .rename = {{"a/b3", "a/b"}},
@@ -66,7 +66,7 @@ static const struct restore_case {
      .taken = 1,
      .left = 3,
      .mismatched = 1,
-     .text = "mismatched: a/b3 is [3], the checkpoint's a/b is [2]\n"},
+     .text = "mismatched: a/b3 is [3], but a/b of the checkpoint is [2]\n"},
     {.name = "pattern",
      .places = {"a/w", "a/b"},
      .vars = "a/.*b",
@@ -107,14 +107,14 @@ static const struct restore_case {
      .names = {"a/b", "a/c"},
      .status = HK_E_NOT_FOUND,
      .values = {-1, -1},
-     .text = "there is no a/c to fill"},
+     .text = "there is no a/c in the model"},
     {.name = "pattern and names",
      .places = {"a/w", "a/b"},
      .names = {"a/b"},
      .vars = ".*",
      .status = HK_E_INVALID_ARG,
      .values = {-1, -1},
-     .text = "give one"},
+     .text = "give one of them"},
     {.name = "averages in place of weights",
      .places = {"a/w", "global_step_"},
      .vars = "a/.*",
@@ -122,7 +122,7 @@ static const struct restore_case {
      .values = {5, -1},
      .taken = 1,
      .left = 4,
-     .text = "taken: a/w from a/w/ExponentialMovingAverage\n"},
+     .text = "restored: a/w from a/w/ExponentialMovingAverage\n"},
     {.name = "centers, with an exception before",
      .places = {"a/w", "a/b"},
      .rename = {{"a/b", "a/b"}, {"*", "global_center_variable/*"}},
@@ -134,7 +134,7 @@ static const struct restore_case {
      .rename = {{"*", "old/*"}},
      .status = HK_E_NOT_FOUND,
      .values = {-1, -1},
-     .text = "2 of the names wanted are not in it; the first is old/a/w"},
+     .text = "2 of the names are not in this checkpoint; the first is old/a/w"},
     {.name = "star in the middle",
      .places = {"b/w", "x"},
      .vars = "b/.*",
@@ -153,19 +153,19 @@ static const struct restore_case {
      .rename = {{"*a*", "b"}},
      .status = HK_E_INVALID_ARG,
      .values = {-1, -1},
-     .text = "one * at most"},
+     .text = "at most one *"},
     {.name = "star on the right alone",
      .places = {"a/w", "a/b"},
      .rename = {{"a", "b*"}},
      .status = HK_E_INVALID_ARG,
      .values = {-1, -1},
-     .text = "one * at most"},
+     .text = "at most one *"},
     {.name = "types that do not fit",
      .places = {"a/w", "s"},
      .rename = {{"s", "global_step"}},
      .status = HK_E_SHAPE,
      .values = {-1, -1},
-     .text = "global_step is [], s is [2]"},
+     .text = "global_step is [], but s is [2]"},
 };
 
 static void run_case(const struct restore_case *k, hk_ckpt *c) {
@@ -251,14 +251,14 @@ static void test_report(void **state) {
     o.n_rename = 1;
     o.allow_missing = o.allow_shape = 1;
     assert_ok(hk_ckpt_restore(c, m.map, &o, &r));
-    assert_string_equal(r.text,
-                        "taken: w from a/w\n"
-                        "converted: w from F32 to float64\n"
-                        "mismatched: a/b is [3], the checkpoint's a/b is [2]\n"
-                        "converted: global_step from I64 to int32\n"
-                        "missing: new\n"
-                        "left: a/w/ExponentialMovingAverage F32 [2]\n"
-                        "left: global_center_variable/a/w F32 [2]\n");
+    assert_string_equal(
+        r.text, "restored: w from a/w\n"
+                "converted: w from F32 to float64\n"
+                "mismatched: a/b is [3], but a/b of the checkpoint is [2]\n"
+                "converted: global_step from I64 to int32\n"
+                "missing: new\n"
+                "left: a/w/ExponentialMovingAverage F32 [2]\n"
+                "left: global_center_variable/a/w F32 [2]\n");
     assert_true(w[0] == 1 && w[1] == 2);
     assert_int_equal(step, 40);
     hk_restore_report_deinit(&r);

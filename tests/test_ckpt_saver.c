@@ -344,9 +344,9 @@ static void test_state_parse(void **state) {
          NULL, 2, "a"},
         {"", "model_checkpoint_path is missing", 0, NULL},
         {"model_checkpoint_path: \"\"", "is empty", 0, NULL},
-        {"model_checkpoint_path: \"a", "does not end", 0, NULL},
-        {"model_checkpoint_path: \"a\n\"", "does not end", 0, NULL},
-        {"model_checkpoint_path: \"a\\", "does not end", 0, NULL},
+        {"model_checkpoint_path: \"a", "has no end", 0, NULL},
+        {"model_checkpoint_path: \"a\n\"", "has no end", 0, NULL},
+        {"model_checkpoint_path: \"a\\", "has no end", 0, NULL},
         {"model_checkpoint_path: \"a\\q\"", "escape", 0, NULL},
         {"model_checkpoint_path: \"a\\0\"", "escape", 0, NULL},
         {"model_checkpoint_path: 5", "expected a string", 0, NULL},
@@ -359,9 +359,9 @@ static void test_state_parse(void **state) {
          "expected a number", 0, NULL},
         {"model_checkpoint_path: \"a\"\nmore { x: 1 }", "colon", 0, NULL},
         {"model_checkpoint_path: \"a\"\n# hooke best 1 \"../x\"",
-         "path with a folder", 0, NULL},
-        {"model_checkpoint_path: \"a\"\n# hooke best 1 \"\"", "empty path", 0,
-         NULL},
+         "path has a folder", 0, NULL},
+        {"model_checkpoint_path: \"a\"\n# hooke best 1 \"\"", "a path is empty",
+         0, NULL},
     };
     for (size_t i = 0; i < HKI_COUNT(cases); i++) {
         hki_state s = {0};
@@ -534,7 +534,7 @@ static void test_lost_state(void **state) {
     save_three(&d);
     folder_path(&d, "checkpoint", path);
     write_file(path, "garbage", 7);
-    check_restore(&d, 3, 1, "unreadable");
+    check_restore(&d, 3, 1, "cannot be read");
     assert_int_equal(unlink(path), 0);
     check_restore(&d, 3, 0, NULL);
     hk_ckpt *c; // the folder's name stands for its newest checkpoint
@@ -764,7 +764,7 @@ static void test_special_places(void **state) {
     assert_int_equal(stat(path, &st), 0);
     assert_true(S_ISFIFO(st.st_mode));
     assert_status(hki_file_create(d.path, &f), HK_E_IO);
-    assert_non_null(strstr(hk_last_error(), "is a folder, not a file"));
+    assert_non_null(strstr(hk_last_error(), "is a folder, not a regular file"));
     assert_int_equal(count_files(d.path), 1);
     folder_remove(&d);
 }

@@ -46,8 +46,9 @@ static void test_text(void **state) {
     (void)state;
     hki_monitor *const m = make(NULL);
     const double bounds[] = {0.1, 1, 2.5};
-    hki_metric *const h = series(m, HKI_HISTOGRAM, "hooke_exchange_seconds",
-                                 "Time of an exchange.", NULL, NULL);
+    hki_metric *const h =
+        series(m, HKI_HISTOGRAM, "hooke_exchange_seconds",
+               "Duration of an exchange in seconds.", NULL, NULL);
     set_bounds(h, bounds, 3);
     for (int i = 0; i < 3; i++)
         hki_metric_observe(h, 0.0625);
@@ -68,21 +69,22 @@ static void test_text(void **state) {
     hki_metric_set(c, 1e15 + 1);
     char *const text = text_of(m, hki_metrics_text);
     assert_string_equal(
-        text, "# HELP hooke_bytes_total Bytes \\\\ lines\\nof both ways.\n"
-              "# TYPE hooke_bytes_total counter\n"
-              "hooke_bytes_total 1000000000000001\n"
-              "# HELP hooke_exchange_seconds Time of an exchange.\n"
-              "# TYPE hooke_exchange_seconds histogram\n"
-              "hooke_exchange_seconds_bucket{le=\"0.1\"} 3\n"
-              "hooke_exchange_seconds_bucket{le=\"1\"} 4\n"
-              "hooke_exchange_seconds_bucket{le=\"2.5\"} 5\n"
-              "hooke_exchange_seconds_bucket{le=\"+Inf\"} 6\n"
-              "hooke_exchange_seconds_sum 1000000003.1875\n"
-              "hooke_exchange_seconds_count 6\n"
-              "# TYPE hooke_worker_loss gauge\n"
-              "hooke_worker_loss{worker=\"1\"} 0.1\n"
-              "hooke_worker_loss{worker=\"2\"} NaN\n"
-              "hooke_worker_loss{worker=\"\\\\a\\\"b\\nc\"} -Inf\n");
+        text,
+        "# HELP hooke_bytes_total Bytes \\\\ lines\\nof both ways.\n"
+        "# TYPE hooke_bytes_total counter\n"
+        "hooke_bytes_total 1000000000000001\n"
+        "# HELP hooke_exchange_seconds Duration of an exchange in seconds.\n"
+        "# TYPE hooke_exchange_seconds histogram\n"
+        "hooke_exchange_seconds_bucket{le=\"0.1\"} 3\n"
+        "hooke_exchange_seconds_bucket{le=\"1\"} 4\n"
+        "hooke_exchange_seconds_bucket{le=\"2.5\"} 5\n"
+        "hooke_exchange_seconds_bucket{le=\"+Inf\"} 6\n"
+        "hooke_exchange_seconds_sum 1000000003.1875\n"
+        "hooke_exchange_seconds_count 6\n"
+        "# TYPE hooke_worker_loss gauge\n"
+        "hooke_worker_loss{worker=\"1\"} 0.1\n"
+        "hooke_worker_loss{worker=\"2\"} NaN\n"
+        "hooke_worker_loss{worker=\"\\\\a\\\"b\\nc\"} -Inf\n");
     free(text);
     hki_monitor_destroy(m);
 }

@@ -168,7 +168,7 @@ static void test_tcp(void **state) {
     assert_int_equal(n_refused(s), 0);
     tell(c.to, address);
     const report r = end_child(&c);
-    expect_denied(&r, "is not of this user");
+    expect_denied(&r, "belongs to another user");
     await_refusal(s, 1);
     hk_center_server_stop(s);
     char path[64], cookie[80];
@@ -194,7 +194,7 @@ static void test_insecure(void **state) {
     assert_ok(connect_to(address, false));
     tell(strict.to, address);
     report r = end_child(&strict);
-    expect_denied(&r, "say insecure");
+    expect_denied(&r, "set insecure");
     tell(easy.to, address);
     r = end_child(&easy);
     if (r.status != HK_OK)
@@ -225,7 +225,7 @@ static void test_squatter(void **state) {
     char address[320];
     hear(c.from, address);
     assert_status(connect_to(address, false), HK_E_DENIED);
-    assert_non_null(strstr(hk_last_error(), "is not of this user"));
+    assert_non_null(strstr(hk_last_error(), "belongs to another user"));
     tell(c.to, "enough");
     const report r = end_child(&c);
     if (r.status != HK_OK)
@@ -265,7 +265,7 @@ static void test_unix(void **state) {
     assert_ok(connect_to(at, false));
     tell(c.to, at);
     report r = end_child(&c);
-    expect_denied(&r, "is a process of user");
+    expect_denied(&r, "belongs to user");
     await_refusal(s, 1);
     hk_center_server_stop(s);
     // And a worker refuses a center of another user.
@@ -274,7 +274,7 @@ static void test_unix(void **state) {
     char where[320];
     hear(other.from, where);
     assert_status(connect_to(where, false), HK_E_DENIED);
-    assert_non_null(strstr(hk_last_error(), "is a process of user"));
+    assert_non_null(strstr(hk_last_error(), "belongs to user"));
     tell(other.to, "enough");
     r = end_child(&other);
     if (r.status != HK_OK)

@@ -380,7 +380,8 @@ static void test_missing(void **state) {
     hk_bed_make(&b);
     hk_bed_text(&b, "r.csv", "1,2\n3,\n5,6\n");
     hk_check_fault("required", hk_data_csv(b.files, 1, &o),
-                   "1;2 HK_E_INVALID_ARG", "r.csv|row 2|byte 6|\"f\"|required");
+                   "1;2 HK_E_INVALID_ARG",
+                   "r.csv|row 2|byte 6|\"f\"|value is missing");
     hk_bed_remove(&b);
 }
 
@@ -564,7 +565,7 @@ static void test_faults(void **state) {
         {"quote inside", "1,2\n3,4\"4\n5,6\n", "row 2|byte 7|quote inside",
          "1;2 5;6", 1},
         {"text behind a quote", "1,2\n3,\"4\"4\n5,6\n",
-         "row 2|behind a closing quote", "1;2 5;6", 1},
+         "row 2|after a closing quote", "1;2 5;6", 1},
         {"quote behind a quote", "1,2\n3,\"4\" \"\n5,6\n", "row 2|quote",
          "1;2 5;6", 1},
         {"open quote", "1,2\n3,\"4\n5,6\n", "row 2|byte 4|ends inside", "1;2",

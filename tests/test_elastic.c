@@ -44,7 +44,7 @@ static void test_methods(void **state) {
     assert_status(hk_method_outer((hk_method)99, 4, &o), HK_E_INVALID_ARG);
     assert_null(hk_method_name((hk_method)99));
     assert_status(hk_method_find("downpuor", &m), HK_E_NOT_FOUND);
-    assert_non_null(strstr(hk_last_error(), "nearest is downpour"));
+    assert_non_null(strstr(hk_last_error(), "did you mean downpour"));
     assert_status(hk_method_find(NULL, &m), HK_E_INVALID_ARG);
 }
 
@@ -263,7 +263,7 @@ static void test_refused(void **state) {
         {"", 0.5, 0, 4, 0, 0, 0, 0, 0, HK_OK},
         {"rho is -1", 0.5, -1, 1, 0, 0, 0, 0, 0, HK_E_INVALID_ARG},
         {"rho is inf", 0.5, INFINITY, 1, 0, 0, 0, 0, 0, HK_E_INVALID_ARG},
-        {"center's is elastic", 0.5, 0, 1, 0, 0, HK_METHOD_DOWNPOUR, 0, 0,
+        {"the center has elastic", 0.5, 0, 1, 0, 0, HK_METHOD_DOWNPOUR, 0, 0,
          HK_E_INVALID_ARG},
         {"order 7", 0.5, 0, 1, 0, 0, 0, 7, 0, HK_E_INVALID_ARG},
         {"elastic_sync", 0.1, 0, 1, 0, 0, 0, HK_ORDER_PAPER, 1,

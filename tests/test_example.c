@@ -1070,7 +1070,7 @@ static void test_pipeline_faults(void **state) {
             else
                 hk_check_fault("corrupted", d,
                                batched ? "HK_E_DATA" : "0;0 HK_E_DATA",
-                               "corrupted: |record 1|checksum of its");
+                               "corrupted: |record 1|checksum of the");
         }
     free(bytes);
     hk_bed_remove(&b);

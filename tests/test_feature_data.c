@@ -287,7 +287,7 @@ static void test_fit_refused(void **state) {
     } cases[] = {
         {"no such value", "y", x, HK_E_NOT_FOUND, "no value \"y\""},
         {"infinite", "x", x, HK_E_NOT_FINITE, "inf in row"},
-        {"all missing", "x", nothing, HK_E_DATA, "saw no value"},
+        {"all missing", "x", nothing, HK_E_DATA, "has no value of"},
     };
     for (size_t i = 0; i < HKI_COUNT(cases); i++) {
         hk_value v[] = {numbers("x", HK_F32, cases[i].data, 2, 0)};
@@ -565,10 +565,10 @@ static void test_misfits(void **state) {
         {"missing word", missing_word, HK_E_DATA, "row 1 is missing"},
         {"missing bucketized", missing_bucketized, HK_E_DATA, "row 1"},
         {"no value", no_value, HK_E_NOT_FOUND, "no value \"y\""},
-        {"text as number", text_as_number, HK_E_DTYPE, "takes numbers"},
+        {"text as number", text_as_number, HK_E_DTYPE, "needs numbers"},
         {"number as text", number_as_text, HK_E_DTYPE, "strings or integers"},
-        {"text as identity", text_as_identity, HK_E_DTYPE, "takes integers"},
-        {"too wide", too_wide, HK_E_SHAPE, "has 2 values an example"},
+        {"text as identity", text_as_identity, HK_E_DTYPE, "needs integers"},
+        {"too wide", too_wide, HK_E_SHAPE, "has 2 values per example"},
         {"too many", too_many, HK_E_RANGE, "row 1 has 2 values"},
         {"too many numbers", too_many_numbers, HK_E_SHAPE, "row 1 of \"x\""},
         {"unlike rows", unlike_rows, HK_E_SHAPE, "2"},
@@ -870,7 +870,7 @@ static void test_date_columns(void **state) {
     assert_ok(hk_iter_next(it, &e));
     assert_status(hk_iter_next(it, &e), HK_E_DATA);
     assert_non_null(
-        strstr(hk_last_error(), "\"when\": 'soon' is no date like"));
+        strstr(hk_last_error(), "\"when\": 'soon' is not a date like"));
     hk_iter_destroy(it);
     hk_dataset_release(d);
 }

@@ -594,7 +594,8 @@ static void test_identity(void **state) {
             assert_ok(hk_iter_create(d, NULL, &it));
             hk_dataset_release(d);
             assert_status(hk_iter_next(it, &e), HK_E_RANGE);
-            assert_non_null(strstr(hk_last_error(), "holds 4, not 0 to 3"));
+            assert_non_null(
+                strstr(hk_last_error(), "has 4, which is not in 0..3"));
         }
         hk_iter_destroy(it);
         hk_feature_set_release(s);
@@ -1111,18 +1112,18 @@ static void test_refused(void **state) {
         hk_status status;
         const char *says;
     } cases[] = {
-        {"no key", no_key, HK_E_INVALID_ARG, "needs a key"},
-        {"no width", no_width, HK_E_INVALID_ARG, "width 0"},
+        {"no key", no_key, HK_E_INVALID_ARG, "a key is needed"},
+        {"no width", no_width, HK_E_INVALID_ARG, "width is 0"},
         {"dropped number", dropped_number, HK_E_INVALID_ARG, "missing policy"},
-        {"bad default", bad_default, HK_E_NOT_FINITE, "default_value inf"},
+        {"bad default", bad_default, HK_E_NOT_FINITE, "default_value is inf"},
         {"bad mean", bad_mean, HK_E_NOT_FINITE, "mean 0 is"},
         {"twice", twice, HK_E_EXISTS, "two columns named \"x\""},
         {"falling", falling, HK_E_INVALID_ARG, "boundary 1 is 1"},
-        {"bucketized hash", bucketized_hash, HK_E_INVALID_ARG, "no numeric"},
+        {"bucketized hash", bucketized_hash, HK_E_INVALID_ARG, "not a numeric"},
         {"no buckets", no_buckets, HK_E_INVALID_ARG, "0 buckets"},
         {"no words", no_words, HK_E_INVALID_ARG, "no words"},
-        {"words twice", words_twice, HK_E_EXISTS, "word 2 is word 0 again"},
-        {"both unknown", both_unknown, HK_E_INVALID_ARG, "not to both"},
+        {"words twice", words_twice, HK_E_EXISTS, "words 2 and 0 are both"},
+        {"both unknown", both_unknown, HK_E_INVALID_ARG, "exclude each other"},
         {"no such file", no_such_file, HK_E_NOT_FOUND, "/nowhere/words.txt"},
         {"default without id", default_without_id, HK_E_INVALID_ARG,
          "default_id"},
@@ -1132,13 +1133,13 @@ static void test_refused(void **state) {
         {"weighted cross", weighted_cross, HK_E_INVALID_ARG, "weighted"},
         {"flat embedding", flat_embedding, HK_E_INVALID_ARG, "dimension 0"},
         {"embedded number", embedded_number, HK_E_INVALID_ARG,
-         "no categorical"},
+         "not a categorical"},
         {"deep hash", deep_hash, HK_E_INVALID_ARG, "hk_indicator_column"},
         {"linear embedding", linear_embedding, HK_E_INVALID_ARG, "source"},
         {"no use", no_use, HK_E_INVALID_ARG, "HK_USE_LINEAR"},
         {"used null", used_null, HK_E_INVALID_ARG, "NULL"},
         {"nothing in use", nothing, HK_E_STATE, "no column is in use"},
-        {"unfitted", unfitted, HK_E_STATE, "\"x\" waits for data"},
+        {"unfitted", unfitted, HK_E_STATE, "\"x\" needs to be fitted"},
         {"large default", large_default, HK_E_RANGE, "default_id 3"},
         {"unlike tables", unlike_tables, HK_E_SHAPE, "table \"t\""},
         {"named dense", named_dense, HK_E_EXISTS, "dense"},

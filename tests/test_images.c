@@ -985,7 +985,7 @@ static void test_refused(void **state) {
         {"falling",
          {.kind = HK_IMAGE_CONTRAST, .lower = 2, .upper = 1},
          HK_E_INVALID_ARG,
-         "lower 2, upper 1"},
+         "lower 2 or upper 1"},
         {"negative",
          {.kind = HK_IMAGE_SATURATION, .lower = -1},
          HK_E_INVALID_ARG,

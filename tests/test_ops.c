@@ -607,7 +607,8 @@ static void test_backends(void **state) {
     const hki_backend *be;
     assert_ok(hki_backend_find(NULL, &be));
     assert_status(hki_backend_find("abacus", &be), HK_E_NOT_FOUND);
-    assert_string_equal(hk_last_error(), "plan: no backend named abacus");
+    assert_string_equal(hk_last_error(),
+                        "plan: there is no backend named abacus");
     assert_ok(hki_backend_find("reference", &be));
     assert_ptr_equal(be, &hki_backend_reference);
     const hki_device_options o = {.threads = 1, .isa = HK_ISA_BASE};

@@ -76,9 +76,9 @@ static void what_is_no_engine(void **state) {
     refuses("libhooke_abacus.so",
             "libhooke_abacus.so: cannot open shared object file");
     refuses("/dev/null", "backend onednn: cannot be loaded");
-    refuses("libm.so.6", "libm.so.6 is no plug-in of Hooke");
+    refuses("libm.so.6", "libm.so.6 is not a plug-in of Hooke");
     refuses(beside("libold_build.so", path),
-            "is of another build (Hooke 0.0.9) than this library (");
+            "belongs to another build (Hooke 0.0.9) than this library (");
 }
 
 int main(void) {

@@ -285,7 +285,7 @@ static void test_measured_in_turns(void **state) {
     b.config.rates = HK_RATES_MEASURED;
     b.config.turn = HK_TURN_ROUND_ROBIN;
     assert_status(hk_estimator_create(b.ctx, &b.o, &b.e), HK_E_INVALID_ARG);
-    assert_non_null(strstr(hk_last_error(), "order of turns"));
+    assert_non_null(strstr(hk_last_error(), "turn order"));
     hk_context_destroy(ctx);
 }
 

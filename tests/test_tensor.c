@@ -630,18 +630,19 @@ static void test_layout_places(void **state) {
     items[2].shape = hk_shape_make(1, (int64_t[]){35}); // of dense/kernel
     assert_ok(hk_layout_create(items, N_ITEMS, &other));
     assert_false(hki_layout_compare(l, other, text));
-    assert_string_equal(text, "variable 0 is dense/kernel [5,7] (float32, "
-                              "trainable) here and dense/kernel [35] "
-                              "(float32, trainable) there");
+    assert_string_equal(text,
+                        "variable 0 is dense/kernel [5,7] (float32, "
+                        "trainable) in this process and "
+                        "dense/kernel [35] (float32, trainable) in the center");
     hk_layout_release(other);
     items[2] = items[N_ITEMS - 1];
     assert_ok(hk_layout_create(items, N_ITEMS - 1, &other));
     assert_false(hki_layout_compare(l, other, text));
     assert_string_equal(text, "dense/kernel [5,7] (float32, trainable) is "
-                              "here only");
+                              "only in this process");
     assert_false(hki_layout_compare(other, l, text));
     assert_string_equal(text, "dense/kernel [5,7] (float32, trainable) is "
-                              "there only");
+                              "only in the center");
     hk_layout_release(other);
     hk_layout_release(l);
 }

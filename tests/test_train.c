@@ -336,7 +336,7 @@ static void test_bad_lists(void **state) {
     assert_non_null(strstr(hk_last_error(), "twice"));
     it[0].var = &foreign;
     assert_status(hk_grad_list_set(f.list, it, 1, 1), HK_E_INVALID_ARG);
-    assert_non_null(strstr(hk_last_error(), "no variable"));
+    assert_non_null(strstr(hk_last_error(), "not a variable"));
     it[0].var = w;
     it[0].dense = NULL;
     assert_status(hk_grad_list_set(f.list, it, 1, 1), HK_E_INVALID_ARG);

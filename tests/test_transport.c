@@ -286,7 +286,7 @@ static void test_keys(void **state) {
     } cases[] = {
         {"wrong key", "cluster", 8, "wrong cluster key", "wrong cluster key"},
         {"unknown name", "other", 7, "unknown key name other",
-         "does not know a key of name other"},
+         "has no key of the name other"},
     };
     const hki_psk right = key_of("cluster", 7);
     hki_net *const n = make_net(&right);

@@ -242,31 +242,36 @@ static int run(const cli_args *a) {
     const char *in = cli_operand(a, 0), *out = cli_operand(a, 1);
     struct stat st;
     if (cli_is_url(out))
-        return cli_fail("%s: files are written to this machine", out);
+        return cli_fail(
+            "%s: OUT is a remote address; convert writes local files only",
+            out);
     if (stat(out, &st) == 0 && S_ISDIR(st.st_mode))
-        return cli_fail("%s: is a folder; OUT is a file", out);
+        return cli_fail("%s: is a folder; OUT has to be a file", out);
     const bool weights =
         is_checkpoint(in) || cli_has(a, "to") ||
         (cli_ends(in, ".npz") && cli_ends(out, ".safetensors"));
     if (weights && cli_is_url(in))
-        return cli_fail("%s: checkpoints are read from this machine", in);
+        return cli_fail(
+            "%s: checkpoints are read from local files only; download it first",
+            in);
     if (weights)
         return convert_checkpoint(a, in, out);
     if (strcmp(in, "digits") != 0 && !cli_is_url(in) && stat(in, &st) != 0)
         return cli_fail("%s: %s", in, strerror(errno));
     if (is_experiment_name(in))
-        return cli_fail("%s: is an experiment, neither a checkpoint nor data",
-                        in);
+        return cli_fail(
+            "%s: is an experiment; convert reads checkpoints and data files",
+            in);
     if (!is_data_name(out))
-        return cli_fail("%s: data goes to .tfrecord, .csv, .npy or -idx files, "
-                        "by their names",
+        return cli_fail("%s: unknown data format; OUT has to end in .tfrecord, "
+                        ".csv, .npy or -idx",
                         out);
     return convert_data(a, in, out);
 }
 
 static const cli_option options[] = {
     CLI_CHOICES("to", 0, "safetensors|tf|npz",
-                "checkpoints: the format; default by the name of OUT"),
+                "checkpoints: format of OUT; default: by the name of OUT"),
     CLI_CHOICES("take", 0, "ema|center",
                 "TensorFlow checkpoints: averages (x/ExponentialMovingAverage) "
                 "or centers "
@@ -276,8 +281,8 @@ static const cli_option options[] = {
     CLI_OPTION("labels", 0, CLI_FILE, "FILE",
                "IDX and npy: file with the labels"),
     CLI_OPTION("name", 0, CLI_STRING, "NAME",
-               "npy and IDX: name of the value to write"),
-    CLI_OPTION("count", 0, CLI_INT, "N", "data: number of examples"),
+               "npy and IDX: name of the column or value to write"),
+    CLI_OPTION("count", 0, CLI_INT, "N", "data: number of examples to write"),
     CLI_SWITCH("no-header", 0, "CSV: the first line has data, not names"),
     {0}};
 
@@ -286,7 +291,7 @@ const cli_command cmd_convert = {
     .operands = "IN OUT",
     .min_operands = 2,
     .max_operands = 2,
-    .summary = "between checkpoint formats, and data sets to TFRecord",
+    .summary = "convert checkpoints between formats, and data sets to files",
     .about =
         "Checkpoints: safetensors, TensorFlow V2 (a prefix), NumPy archives "
         "and model_dirs, in any direction, and from center files. Data: IDX, "

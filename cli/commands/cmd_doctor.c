@@ -45,13 +45,14 @@ static void machine(void) {
     if (statvfs(".", &fs) == 0) {
         const double room = (double)fs.f_bavail * (double)fs.f_frsize;
         printf("disk here    %s free%s\n", cli_bytes(room),
-               room < 1e9 ? " (little for checkpoints)" : "");
+               room < 1e9 ? " (not enough for many checkpoints)" : "");
     }
     if (access(".", W_OK) != 0)
-        printf("this folder  cannot be written: give --model-dir\n");
+        printf("this folder  cannot be written; choose another one with "
+               "--model-dir\n");
     const char *threads = getenv("OMP_NUM_THREADS");
     if (threads)
-        printf("threads      OMP_NUM_THREADS=%s bounds the kernels\n", threads);
+        printf("threads      OMP_NUM_THREADS=%s limits the kernels\n", threads);
 }
 
 // *workers: that the cluster is to have; 0: it does not say.
@@ -109,20 +110,21 @@ static const cli_option options[] = {
     CLI_OPTION(
         "workers", 'n', CLI_COUNT, "N",
         "number of workers that share the data; default: as in the experiment"),
-    CLI_SWITCH("tf-config", 0, "prints the cluster as one line of TF_CONFIG"),
+    CLI_SWITCH("tf-config", 0, "prints the cluster as TF_CONFIG, in one line"),
     {0}};
 
 const cli_command cmd_doctor = {
     .name = "doctor",
     .operands = "[EXPERIMENT]",
     .max_operands = 1,
-    .summary = "what was detected of machine and cluster, and what is odd",
+    .summary =
+        "show the detected machine and cluster, and warn about contradictions",
     .about =
         "Shows cores, kernels, GPUs, memory, limits, and which launcher "
         "(TF_CONFIG, Slurm, mpirun, torchrun, flags) describes the cluster, "
         "with the role of this process. Contradictions are errors. With an "
-        "experiment also how its training data will be divided among the "
-        "workers, how many bytes each of them reads, and warnings.",
+        "experiment, doctor also shows how its training data will be divided "
+        "among the workers, how many bytes each of them reads, and warnings.",
     .examples = "hooke doctor\nhooke doctor adult --data-dir ~/data "
                 "--workers 8\nsrun -n4 hooke doctor --tf-config",
     .options = options,

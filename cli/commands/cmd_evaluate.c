@@ -35,10 +35,11 @@ static int run(const cli_args *a) {
     if (failed)
         return failed;
     if (!set.override && !data_has(j->x, set.set))
-        return cli_fail("%s: %s; --data names a file to score", j->x->path,
-                        cli_has(a, "test")
-                            ? "there is no data.test"
-                            : "data.holdout is 0, no rows were kept");
+        return cli_fail(
+            "%s: there is no evaluation data: %s; name files with --data",
+            j->x->path,
+            cli_has(a, "test") ? "the experiment has no data.test"
+                               : "data.holdout is 0");
     device_tell(&j->s.config);
     hk_evaluate_options o;
     hk_evaluate_options_init(&o, sizeof o);
@@ -56,7 +57,7 @@ static int run(const cli_args *a) {
         result_json(stdout, r);
         printf("}\n");
     } else if (!r->batches) {
-        cli_note("this part of the data has nothing");
+        cli_note("this part of the data (--part) has no rows");
     } else {
         result_table(r);
     }
@@ -68,36 +69,37 @@ static const cli_option options[] = {
     JSON_OPTION,
     WEIGHTS_OPTION,
     CLI_OPTION("data", 0, CLI_FILE, "FILES",
-               "files or a pattern instead of the experiment's, - for standard "
-               "input"),
-    CLI_SWITCH("test", 0, "the rows of data.test instead of data.eval"),
+               "files or a pattern to evaluate instead of the experiment's; - "
+               "reads standard input"),
+    CLI_SWITCH("test", 0,
+               "evaluates the rows of data.test instead of data.eval"),
     CHECKPOINT_OPTION,
-    CLI_OPTION("steps", 0, CLI_INT, "N", "batches; default: all"),
+    CLI_OPTION("steps", 0, CLI_INT, "N", "number of batches; default: all"),
     CLI_OPTION(
         "name", 0, CLI_STRING, "NAME",
-        "also writes the result to the folder eval_NAME for TensorBoard"),
+        "also writes the result to the folder eval_NAME, for TensorBoard"),
     PART_OPTION,
     CLI_OPTION("sums", 0, CLI_FILE, "FILE",
                "writes the sums of the metrics to FILE, for --merge"),
-    CLI_OPTION(
-        "merge", 0, CLI_FILE, "FILES",
-        "pattern of sums files: prints the metrics of all parts together"),
+    CLI_OPTION("merge", 0, CLI_FILE, "FILES",
+               "pattern of the files that --sums wrote: prints the metrics of "
+               "all parts together"),
     {0}};
 
 const cli_command cmd_evaluate = {
     .name = "evaluate",
     .operands = "[EXPERIMENT]",
     .max_operands = 1,
-    .summary = "score a trained model",
+    .summary = "evaluate a trained model",
     .about =
         "Runs the newest checkpoint of the model_dir over the evaluation data "
         "and prints its metrics. EXPERIMENT may be the folder of a run. With "
         "--weights all, center, average and workers are evaluated in one pass. "
         "For large data, several processes evaluate one part each (--part, "
-        "--sums), and --merge combines their sums; the result is that of a "
-        "single process. An auc is exact; of parts, and of data from a pipe, "
-        "it is an estimate with 10,000 thresholds, called auc~. A metric that "
-        "the data does not define is printed as -.",
+        "--sums), and --merge combines their sums; the result equals that of a "
+        "single process. The metric auc is exact. With --part, and for data "
+        "from a pipe, it is an estimate with 10,000 thresholds and is printed "
+        "as auc~. A metric that is undefined for the data is printed as -.",
     .examples = "hooke evaluate digits --weights all\n"
                 "hooke evaluate runs/digits\n"
                 "hooke evaluate my.yaml --data other.csv --json\n"

@@ -36,16 +36,20 @@ static const char *section_of(const hk_ckpt *c, const char *weights) {
     if (strcmp(weights, "local") == 0 && has_section(c, own))
         return own;
     if (strcmp(weights, "local") == 0) {
-        cli_fail("%s: holds no worker's weights, only the center's",
+        cli_fail("%s: has the center's weights only, none of a worker; use "
+                 "--weights center",
                  path_of(c));
         return NULL;
     }
     if (strcmp(weights, "ema") == 0 && has_section(c, HK_SECTION_EMA))
         return HK_SECTION_EMA;
     if (strcmp(weights, "ema") == 0)
-        cli_fail("%s: holds no averages; train with ema.decay", path_of(c));
+        cli_fail(
+            "%s: has no averages; train with ema.decay, or use other --weights",
+            path_of(c));
     else
-        cli_fail("%s: has no center (it is not of an elastic run); use local",
+        cli_fail("%s: has no center, because the run was not elastic; use "
+                 "--weights local",
                  path_of(c));
     return NULL;
 }

@@ -30,8 +30,8 @@ static int run(const cli_args *a) {
 
 static const cli_option options[] = {
     CLI_CHOICES("format", 0, "text|man|markdown|bash|zsh|fish|names",
-                "man: scdoc source; bash, zsh, fish: completions; names: of "
-                "the commands"),
+                "man: scdoc source; bash, zsh, fish: completions; names: "
+                "command names only"),
     {0}};
 
 const cli_command cmd_help = {

@@ -63,15 +63,16 @@ static void put_model(FILE *f, const table *t, const table_recipe *r) {
     fprintf(f, "\nmodel:\n"
                "  canned: dnn            # or linear, wide_deep\n");
     if (!t->n_words && !t->classes)
-        fprintf(f, "  # target: log          # of a label over several "
-                   "magnitudes; default standard\n");
+        fprintf(f, "  # target: log          # for labels over several orders "
+                   "of magnitude\n");
     else
         fprintf(f, "  # class_weights: balanced\n");
-    fprintf(f,
-            "  # hidden: [%lld, %lld]\n"
-            "  # dropout: %g\n"
-            "  # normalize: quantile   # of numbers; default standard\n",
-            (long long)r->hidden[0], (long long)r->hidden[1], r->dropout);
+    fprintf(
+        f,
+        "  # hidden: [%lld, %lld]\n"
+        "  # dropout: %g\n"
+        "  # normalize: quantile   # of numeric columns; default standard\n",
+        (long long)r->hidden[0], (long long)r->hidden[1], r->dropout);
 }
 
 static void put_data(FILE *f, const table *t, const char *file) {
@@ -87,17 +88,17 @@ static void put_data(FILE *f, const table *t, const char *file) {
             "    # exclude: [NAME]     # columns to leave out\n"
             "    # columns: {NAME: text}   # a type: int, float, text, date\n"
             "    %son_missing_label: drop\n"
-            "  # holdout: 0.1          # of the rows, to choose the model "
-            "by\n"
-            "  # test: {share: 0.1}    # others, to score it at the end\n",
+            "  # holdout: 0.1          # share of the rows for evaluation\n"
+            "  # test: {share: 0.1}    # further rows for a final test\n",
             table_find(t, t->label)->missing ? "" : "# ");
 }
 
 static void put_run(FILE *f, const table_recipe *r) {
     fprintf(f,
-            "\n# By the number of rows, unless you say otherwise:\n"
+            "\n"
+            "# Defaults for this number of rows:\n"
             "# optimizer: {type: adamw, learning_rate: %g, weight_decay: %g}\n"
-            "# run: {epochs: %lld}      # at most; a plateau ends it before\n",
+            "# run: {epochs: %lld}      # at most; early stopping may end it\n",
             r->learning_rate, r->weight_decay, (long long)r->epochs);
 }
 
@@ -137,8 +138,8 @@ static int write_yaml(const cli_args *a, const table *t, const char *file) {
                        : output_of(file);
     int failed = 0;
     if (access(output, F_OK) == 0 && !cli_has(a, "force"))
-        failed = cli_fail("%s: is there already; --force writes over it, -o "
-                          "takes another name",
+        failed = cli_fail("%s: exists already; overwrite it with --force, or "
+                          "choose another name with -o",
                           output);
     char *path = path_from(output, file);
     char *text = failed ? NULL : yaml_of(t, path);

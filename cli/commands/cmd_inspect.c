@@ -146,7 +146,8 @@ static int events(const char *path, const cli_args *a) {
         tags[i].value = e.kind == HK_EVENT_SCALAR ? e.scalar : (double)NAN;
     }
     printf("%s: TensorBoard events%s\n", path,
-           hk_event_reader_truncated(r) ? " (the last record is cut off)" : "");
+           hk_event_reader_truncated(r) ? " (the last record is incomplete)"
+                                        : "");
     for (size_t i = 0; i < n; i++) {
         printf("  %-32s %6ld values, steps %.0f to %.0f",
                *tags[i].tag ? tags[i].tag : "(session)", tags[i].n,
@@ -157,7 +158,7 @@ static int events(const char *path, const cli_args *a) {
         free(tags[i].tag);
     }
     if (others)
-        printf("  and %ld values of further tags\n", others);
+        printf("  and %ld values of more tags\n", others);
     hk_event_reader_close(r);
     return s == HK_E_END ? 0 : cli_status(s);
 }
@@ -190,14 +191,14 @@ static int tfrecord(const char *path) {
         if (s == HK_OK && n == 0) {
             printf("%s: TFRecord; the first record holds\n", path);
             if (hk_example_describe(p, size, 0, describe, NULL) != HK_OK)
-                printf("  %zu bytes that are no tf.train.Example\n", size);
+                printf("  %zu bytes that are not a tf.train.Example\n", size);
         }
         bytes += (double)size;
         n++;
     }
     if (s != HK_E_END && n == 0)
-        return cli_fail("%s: of no kind that is known; as a TFRecord file: %s",
-                        path, hk_last_error());
+        return cli_fail("%s: unknown kind of file; read as TFRecord: %s", path,
+                        hk_last_error());
     if (s != HK_E_END)
         return cli_status(s);
     printf("%ld records, %s, checksums good\n", n, cli_bytes(bytes));
@@ -251,7 +252,7 @@ static int inspect_center(const char *path, const cli_args *a) {
     const bool whole = fread(&h, sizeof h, 1, f) == 1;
     fclose(f);
     if (!whole)
-        return cli_fail("%s: a center file that ends in its head", path);
+        return cli_fail("%s: center file, truncated in its header", path);
     const char *method = hk_method_name((hk_method)h.method);
     printf("%s: center file, version %u\n", path, h.version);
     printf("  shard        %u of %u: floats %llu to %llu\n", h.shard + 1,
@@ -263,7 +264,8 @@ static int inspect_center(const char *path, const cli_args *a) {
     printf("  model        fingerprint %016llx\n",
            (unsigned long long)h.fingerprint);
     printf("  state        %s, %s\n", h.initialised ? "has values" : "empty",
-           h.clean ? "closed in good order" : "open, or its server was killed");
+           h.clean ? "closed properly"
+                   : "open: its server is running or was killed");
     return h.initialised ? center_values(path, a) : 0;
 }
 
@@ -272,9 +274,10 @@ static int inspect_center(const char *path, const cli_args *a) {
 // What belongs to runs is read from this machine only.
 static int file_of_run(const char *path, const cli_args *a,
                        int (*show)(const char *, const cli_args *)) {
-    return cli_is_url(path)
-               ? cli_fail("%s: what runs leave is read from this machine", path)
-               : show(path, a);
+    return cli_is_url(path) ? cli_fail("%s: files of runs are read from this "
+                                       "machine only; download them first",
+                                       path)
+                            : show(path, a);
 }
 
 // ---- tar archives ----------------------------------------------------------
@@ -374,7 +377,8 @@ static int run(const cli_args *a) {
                       : cli_fail("%s: %s", path, strerror(ENOENT));
     }
     return S_ISFIFO(st.st_mode)
-               ? cli_fail("%s: is a pipe; save it to a file first", path)
+               ? cli_fail("%s: is a pipe; save its content to a file first",
+                          path)
                : file(path, a);
 }
 
@@ -391,10 +395,9 @@ const cli_command cmd_inspect = {
     .min_operands = 1,
     .max_operands = 1,
     .summary = "show the kind and content of a file",
-    .about =
-        "Shows checkpoints (safetensors, TensorFlow, NumPy), event files, "
-        "TFRecord, CSV, IDX, npy, tar and center files. A model_dir shows its "
-        "newest checkpoint.",
+    .about = "Recognizes checkpoints (safetensors, TensorFlow, NumPy), event "
+             "files, TFRecord, CSV, IDX, npy, tar and center files. A "
+             "model_dir shows its newest checkpoint.",
     .examples = "hooke inspect runs/digits --stats\n"
                 "hooke inspect train.tfrecord",
     .options = options,

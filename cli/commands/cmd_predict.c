@@ -324,11 +324,10 @@ static void comment_column(const table *t, const char *name) {
     const hk_column *c = hk_feature_set_find(t->features, name);
     hk_column_info info;
     if (c && hk_column_get_info(c, &info) == HK_OK && info.clipped)
-        cli_note(
-            "'%s': %llu value%s outside the training rows' %.6g to %.6g and "
-            "taken for a nearer one",
-            name, (unsigned long long)info.clipped,
-            info.clipped == 1 ? " is" : "s are", info.min, info.max);
+        cli_note("'%s': %llu value%s outside the range of the training rows, "
+                 "%.6g to %.6g; the nearest limit was used",
+                 name, (unsigned long long)info.clipped,
+                 info.clipped == 1 ? " is" : "s are", info.min, info.max);
 }
 
 static void comment_columns(const table *t) {
@@ -400,15 +399,16 @@ static int run(const cli_args *a) {
 static const cli_option options[] = {
     EXPERIMENT_OPTIONS,
     WEIGHTS_OPTION,
-    CLI_OPTION("data", 0, CLI_FILE, "FILES",
-               "files or a pattern, - for standard input; they need no labels"),
+    CLI_OPTION(
+        "data", 0, CLI_FILE, "FILES",
+        "files or a pattern, or - for standard input; labels are not needed"),
     CLI_OPTION("output", 'o', CLI_FILE, "FILE", "output file; default stdout"),
     CLI_CHOICES("format", 'f', "csv|jsonl|npy",
                 "default csv; npy: probabilities or values as one array"),
     CLI_OPTION("keep", 'k', CLI_STRING, "COLUMNS",
-               "columns of a csv file to copy in front of the predictions "
-               "(A,B,...), or all"),
-    CLI_SWITCH("all", 0, "also prints logits"),
+               "columns of a csv file (A,B,... or all) to copy in front of the "
+               "predictions"),
+    CLI_SWITCH("all", 0, "also writes the logits"),
     PART_OPTION,
     CHECKPOINT_OPTION,
     {0}};
@@ -417,13 +417,13 @@ const cli_command cmd_predict = {
     .name = "predict",
     .operands = "[EXPERIMENT]",
     .max_operands = 1,
-    .summary = "predict with a trained model, one line an example",
+    .summary = "predict with a trained model, one line per example",
     .about =
         "Runs the newest checkpoint of the model_dir over data and writes its "
-        "predictions as CSV, prints one JSON object a line or as a NumPy "
+        "predictions as CSV, as JSON with one object per line, or as a NumPy "
         "array. EXPERIMENT may be the folder of a run. With --weights all "
         "every set of weights predicts. With --part several processes share "
-        "the data. Only the first one writes the line of names, so that the "
+        "the data; only part 1 writes the line of names, so that the "
         "concatenated files equal the output of a single process.",
     .examples = "hooke predict my.yaml --data new.csv -o answers.csv\n"
                 "hooke predict runs/my --data - --keep area < new.csv\n"

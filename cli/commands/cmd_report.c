@@ -169,8 +169,10 @@ static int run(const cli_args *a) {
 
 static const cli_option options[] = {
     CLI_OPTION("output", 'o', CLI_FILE, "FILE",
-               "the page; default report.html in the first run"),
-    CLI_SWITCH("no-predictions", 0, "omits the results that need the model"),
+               "path of the page; default: report.html in the folder of the "
+               "first run"),
+    CLI_SWITCH("no-predictions", 0,
+               "shows curves and settings only, and runs no model"),
     {0}};
 
 const cli_command cmd_report = {
@@ -178,7 +180,7 @@ const cli_command cmd_report = {
     .operands = "RUN...",
     .min_operands = 1,
     .max_operands = -1,
-    .summary = "one HTML page with the curves of one or several runs",
+    .summary = "write an HTML page with the curves of one or several runs",
     .about =
         "Reads the event files of each RUN (a model_dir, or the folder of a "
         "sweep) and writes one self-contained HTML page: loss and accuracy of "

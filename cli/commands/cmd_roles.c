@@ -30,9 +30,10 @@ static int run_evaluator(const cli_args *a) {
         CLI_OPTION("steps", 0, CLI_INT, "N",                                   \
                    "ends the run after N local steps of all workers "          \
                    "together"),                                                \
-        CLI_OPTION("epochs", 0, CLI_INT, "N", "or passes over the data"),      \
+        CLI_OPTION("epochs", 0, CLI_INT, "N",                                  \
+                   "ends the run after N passes over the training data"),      \
         CLI_OPTION("seconds", 0, CLI_FLOAT, "S",                               \
-                   "or S seconds after the first worker joined")
+                   "ends the run S seconds after the first worker joined")
 
 static const cli_option center_options[] = {
     CLI_OPTION("listen", 'l', CLI_STRING, "ADDRESS",
@@ -40,8 +41,8 @@ static const cli_option center_options[] = {
                "free port"),
     CENTER_OPTIONS,
     CLI_OPTION("method", 0, CLI_STRING, "NAME",
-               "elastic, downpour, diloco, ...; default: as in the experiment, "
-               "or elastic"),
+               "elastic, downpour, diloco, ...; default: elastic.method of the "
+               "experiment, or elastic"),
     ROLE_OPTIONS(0), // -l is listen
     {0}};
 
@@ -49,14 +50,17 @@ const cli_command cmd_center = {
     .name = "center",
     .operands = "[EXPERIMENT]",
     .max_operands = 1,
-    .summary = "hold the center, or a shard of it, for workers elsewhere",
-    .about = "Serves the center to workers. Every acknowledged exchange is "
-             "applied exactly once and survives kill -9, because the center is "
-             "stored in a file of its model_dir. When the run is over, the "
-             "center writes the final checkpoint to the model_dir and ends "
-             "with exit code 0. Addresses beyond this host need a key (hooke "
-             "keygen). The experiment sets method, model_dir and the end of "
-             "the run; without one, the first worker and --model-dir do.",
+    .summary =
+        "serve the center, or a shard of it, to the workers of a cluster",
+    .about =
+        "Serves the center to workers. Every acknowledged exchange is applied "
+        "exactly once and survives kill -9, because the center is stored in a "
+        "file of its model_dir. When the run is over, the center writes the "
+        "final checkpoint to the model_dir and ends with exit code 0. "
+        "Addresses beyond this host need a key (hooke keygen). The experiment "
+        "sets method, model_dir and the end of the run. Without an experiment, "
+        "--method and --model-dir set the first two, and the first worker sets "
+        "the end unless --steps, --epochs or --seconds do.",
     .examples = "hooke center --listen 127.0.0.1:2222 --model-dir runs/digits\n"
                 "hooke center my.yaml --listen '*:2222' --key cluster.key",
     .options = center_options,
@@ -91,19 +95,18 @@ const cli_command cmd_worker = {
 static const cli_option evaluator_options[] = {
     ROLE_OPTIONS('l'),
     CONNECT_OPTION,
-    CLI_OPTION(
-        "throttle", 0, CLI_FLOAT, "S",
-        "smallest pause between the starts of two evaluations; default 10"),
+    CLI_OPTION("throttle", 0, CLI_FLOAT, "S",
+               "minimum number of seconds between two evaluations; default 10"),
     {0}};
 
 const cli_command cmd_evaluator = {
     .name = "evaluator",
     .operands = "[EXPERIMENT]",
     .max_operands = 1,
-    .summary = "score the center of a cluster while it trains",
-    .about = "Evaluates copies of the center during a run, without training. "
-             "Writes metrics for TensorBoard, always evaluates the final "
-             "state, and ends with exit code 0 when the run is over.",
+    .summary = "evaluate the center of a cluster during training",
+    .about = "Evaluates copies of the center during the run and does not "
+             "train. Writes the metrics for TensorBoard, always evaluates the "
+             "final state, and ends with exit code 0 when the run is over.",
     .examples = "hooke evaluator digits --center 127.0.0.1:2222",
     .options = evaluator_options,
     .computes = true,

@@ -75,9 +75,9 @@ static const char *why_not(const char *key) {
         if (cli_begins(key, "data.train") && cli_begins(key + 10, data[i]))
             return NULL;
     return cli_begins(key, "data.")
-               ? "the data is looked at once for all trials"
-               : "optimizer.*, elastic.*, ema.*, model.*, "
-                 "run.seed and data.train.batch can";
+               ? "the data is opened once for all trials"
+               : "only optimizer.*, elastic.*, ema.*, model.*, run.seed and "
+                 "data.train.batch can";
 }
 
 static bool can_be_swept(const char *key) {
@@ -97,10 +97,11 @@ static int add_axis(const cli_args *a, const job *j, axes *all,
     const char *eq = strchr(pair, '=');
     if (!eq || eq == pair || !eq[1])
         return cli_usage_error(cli_command_of(a),
-                               "'%s' wants key=value,value,...", pair);
+                               "--grid needs KEY=VALUE,VALUE,..., not '%s'",
+                               pair);
     if (all->n == MOST_AXES)
-        return cli_usage_error(cli_command_of(a), "more than %d parameters",
-                               MOST_AXES);
+        return cli_usage_error(cli_command_of(a),
+                               "a sweep has at most %d parameters", MOST_AXES);
     char *key = cli_strdup(pair);
     key[eq - pair] = '\0';
     const char *why = why_not(key);
@@ -113,8 +114,9 @@ static int add_axis(const cli_args *a, const job *j, axes *all,
         return cli_usage_error(cli_command_of(a), "'%s' cannot be swept; %s",
                                key, why);
     if (strcmp(key, "elastic.workers") == 0 && cli_has(a, "workers"))
-        return cli_usage_error(cli_command_of(a),
-                               "--workers and a sweep over elastic.workers");
+        return cli_usage_error(
+            cli_command_of(a),
+            "--workers cannot be combined with a sweep over elastic.workers");
     char *name = param_name(j, key);
     all->keys[all->n] = key;
     all->list[all->n] = (hk_sweep_axis){
@@ -193,10 +195,9 @@ static int add_range(const cli_args *a, const job *j, axes *all,
         *dots = '\0';
     if (!dots || (colon && !axis->log) || !cli_parse_float(rest, &axis->low) ||
         !cli_parse_float(dots + 2, &axis->high))
-        return cli_usage_error(cli_command_of(a),
-                               "'%s' wants key=low..high or "
-                               "key=low..high:log",
-                               pair);
+        return cli_usage_error(
+            cli_command_of(a),
+            "--range needs KEY=LOW..HIGH or KEY=LOW..HIGH:log, not '%s'", pair);
     if (!is_good(j->x, all->keys[all->n], rest))
         return CLI_USAGE;
     axis->integer =
@@ -428,8 +429,8 @@ static int check_folder(const job *j) {
     char *path = cli_printf("%s/sweep.json", j->s.model_dir);
     const bool used = access(path, F_OK) == 0;
     free(path);
-    return used ? cli_fail("%s: holds a sweep already; remove it, or give "
-                           "another --model-dir",
+    return used ? cli_fail("%s: already has a sweep; remove the folder, or "
+                           "choose another --model-dir",
                            j->s.model_dir)
                 : 0;
 }
@@ -486,9 +487,10 @@ static int run(const cli_args *a) {
         else
             print_table(r, &w.x, o.metric);
         if (!code && !r->best && !signals_code())
-            code = cli_fail("every trial failed");
+            code =
+                cli_fail("every trial failed; the reasons are printed above");
         if (r->best)
-            cli_note("the best one is in %s\n"
+            cli_note("the best trial is in %s\n"
                      "next  hooke evaluate %s\n"
                      "      hooke train %s    (with more --steps or --epochs)",
                      r->best->folder, r->best->folder, r->best->folder);
@@ -502,20 +504,23 @@ static const cli_option options[] = {
     EXPERIMENT_OPTIONS,
     JSON_OPTION,
     CLI_MANY("grid", 'g', "KEY=V1,V2,...",
-             "values of a key, also lists such as [64,32]; several --grid try "
-             "every combination"),
+             "values of a key, also lists such as [64,32]; several --grid "
+             "options try every combination"),
     CLI_MANY("range", 'r', "KEY=LOW..HIGH[:log]",
-             "random values from a range, with --trials"),
-    CLI_OPTION("trials", 0, CLI_COUNT, "N", "random draws instead of a grid"),
+             "draws random values from a range; needs --trials"),
+    CLI_OPTION("trials", 0, CLI_COUNT, "N",
+               "number of random draws, instead of a grid"),
     CLI_SWITCH("halving", 0,
                "successive halving: the best third continues with three times "
                "the steps or epochs"),
     CLI_OPTION("metric", 0, CLI_STRING, "NAME",
                "metric that ranks the trials; default loss"),
-    CLI_SWITCH("max", 0, "larger values are better"),
-    CLI_OPTION("steps", 0, CLI_INT, "N", "local steps of a trial"),
-    CLI_OPTION("epochs", 0, CLI_INT, "N", "or passes over the data"),
-    CLI_OPTION("workers", 'n', CLI_COUNT, "N", "workers of a trial"),
+    CLI_SWITCH("max", 0, "larger values of the metric are better"),
+    CLI_OPTION("steps", 0, CLI_INT, "N", "number of local steps of each trial"),
+    CLI_OPTION("epochs", 0, CLI_INT, "N",
+               "number of passes over the data in each trial"),
+    CLI_OPTION("workers", 'n', CLI_COUNT, "N",
+               "number of workers of each trial"),
     CLI_OPTION("parallel", 0, CLI_COUNT, "N",
                "number of trials that run at the same time; default: by the "
                "number of cores"),

@@ -156,12 +156,14 @@ static int finish(job *j, const cli_args *a, const hk_train_result *t,
     else if (r)
         result_table(r);
     if (!cli_has(a, "json") && test) {
-        printf("\n%lld rows that training never saw (data.test):\n",
+        printf("\n"
+               "%lld rows that were not used for training (data.test):\n",
                (long long)test->examples);
         result_table(test);
     }
     if (!code && !r)
-        cli_note("no rows were kept for evaluation (data.holdout is 0)");
+        cli_note("no evaluation: data.holdout is 0, so all rows were used for "
+                 "training");
     if (!code && !cli_has(a, "json"))
         result_directions(j);
     hk_eval_result_destroy(r);
@@ -233,7 +235,7 @@ static int run_folds(const cli_args *a) {
     char text[32];
     if (n < 2 || n > 1000)
         return cli_usage_error(cli_command_of(a),
-                               "--folds: %lld is outside of 2 to 1000",
+                               "--folds is %lld; it has to be in 2..1000",
                                (long long)n);
     folds_init(&f, n);
     snprintf(text, sizeof text, "%lld", (long long)n);
@@ -273,8 +275,8 @@ static int run(const cli_args *a) {
     if (cli_has(a, "cluster"))
         return cli_usage_error(
             cli_command_of(a),
-            "--cluster: no TF_CONFIG, Slurm, MPI or torchrun variables; hooke "
-            "doctor shows what was checked");
+            "--cluster: no variables of TF_CONFIG, Slurm, MPI or torchrun are "
+            "set; hooke doctor shows what was checked");
     if (cli_has(a, "folds"))
         return run_folds(a);
     code = cli_has(a, "fresh") ? run_afresh(a) : 0;
@@ -286,13 +288,16 @@ static const cli_option options[] = {
     JSON_OPTION,
     CLI_OPTION("workers", 'n', CLI_COUNT, "N", "number of workers; default 1"),
     CLI_OPTION("steps", 0, CLI_INT, "N",
-               "local steps of a worker, including earlier starts of the run"),
-    CLI_OPTION("epochs", 0, CLI_COUNT, "N",
-               "or passes over the data by all workers together"),
-    CLI_OPTION("seconds", 0, CLI_FLOAT, "S", "or time since this start"),
+               "ends the run after N local steps of each worker, earlier "
+               "starts of the run included"),
+    CLI_OPTION(
+        "epochs", 0, CLI_COUNT, "N",
+        "ends the run after N passes over the data by all workers together"),
+    CLI_OPTION("seconds", 0, CLI_FLOAT, "S",
+               "ends the run S seconds after this start"),
     CLI_SWITCH(
         "fresh", 0,
-        "starts over: removes what an earlier run left in the model_dir"),
+        "starts over: removes the files of an earlier run from the model_dir"),
     CLI_OPTION("folds", 0, CLI_COUNT, "K",
                "K-fold cross-validation: trains K times, with each fold once "
                "as the test set; prints the mean and its standard error"),

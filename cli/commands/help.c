@@ -70,9 +70,13 @@ static void help_option(FILE *f, const cli_option *o) {
 }
 
 static void help_program(FILE *f) {
-    fputs("usage: hooke COMMAND [ARGUMENT...]\n\n"
-          "Trains models that learn in many places at once: workers with "
-          "their own\ncopies, tied to one center by an elastic pull.\n\n"
+    fputs("usage: hooke COMMAND [ARGUMENT...]\n"
+          "\n"
+          "Trains models with elastic averaging: each worker trains its own "
+          "copy of the\n"
+          "model, and every few steps an exchange pulls copy and center "
+          "together.\n"
+          "\n"
           "Commands:\n",
           f);
     for (size_t i = 0; cli_commands[i]; i++)
@@ -137,12 +141,24 @@ static void man_option(FILE *f, const cli_option *o) {
 }
 
 static void man_end(FILE *f, const cli_command *self) {
-    fputs("# EXIT STATUS\n\n"
-          "*0*\n\tDone.\n\n*1*\n\tFailed; the message says why.\n\n"
-          "*2*\n\tThe command line is wrong.\n\n"
-          "*128* and above\n\tWorth a retry: 130 after Ctrl-C and 143 after "
-          "SIGTERM, both with a checkpoint; 137 when a peer was lost for "
-          "good.\n\n# SEE ALSO\n\n",
+    fputs("# EXIT STATUS\n"
+          "\n"
+          "*0*\n"
+          "\tDone.\n"
+          "\n"
+          "*1*\n"
+          "\tFailed; the message states the reason.\n"
+          "\n"
+          "*2*\n"
+          "\tThe command line is wrong.\n"
+          "\n"
+          "*128* and above\n"
+          "\tInterrupted; the same command continues the run: 130 after Ctrl-C "
+          "and 143 after SIGTERM, both with a checkpoint; 137 if the "
+          "connection to a peer was lost for good.\n"
+          "\n"
+          "# SEE ALSO\n"
+          "\n",
           f);
     if (self)
         fputs("*hooke*(1), ", f);
@@ -150,30 +166,55 @@ static void man_end(FILE *f, const cli_command *self) {
 }
 
 static void man_program(FILE *f) {
-    fputs("hooke(1)\n\n# NAME\n\nhooke - train models that learn in many "
-          "places at once\n\n# SYNOPSIS\n\n*hooke* _COMMAND_ [_ARGUMENT_...]"
-          "\n\n# DESCRIPTION\n\nEvery worker trains its own copy of a model "
-          "with an ordinary optimizer. Every few steps it and a shared center "
-          "pull each other together. The center is what gets evaluated, "
-          "exported and served.\n\n# COMMANDS\n\n",
+    fputs("hooke(1)\n"
+          "\n"
+          "# NAME\n"
+          "\n"
+          "hooke - train models with elastic averaging\n"
+          "\n"
+          "# SYNOPSIS\n"
+          "\n"
+          "*hooke* _COMMAND_ [_ARGUMENT_...]\n"
+          "\n"
+          "# DESCRIPTION\n"
+          "\n"
+          "Every worker trains its own copy of a model with an ordinary "
+          "optimizer. Every few steps, an exchange pulls the worker and a "
+          "shared center together. The center is the result: it is evaluated, "
+          "exported and served.\n"
+          "\n"
+          "# COMMANDS\n"
+          "\n",
           f);
     for (size_t i = 0; cli_commands[i]; i++) {
         fprintf(f, "*hooke-%s*(1)\n\t", cli_commands[i]->name);
         escape(f, cli_commands[i]->summary);
         fputs(".\n\n", f);
     }
-    fputs("# ENVIRONMENT\n\n"
-          "*NO\\_COLOR*\n\tAny value: no colours. *CLICOLOR\\_FORCE* does the "
-          "opposite.\n\n"
-          "*TF\\_CONFIG*, *SLURM\\_\\**, *OMPI\\_\\**, *PMI\\_\\**, "
-          "*RANK* and friends\n\tDescribe the cluster; see *hooke-doctor*(1)."
-          "\n\n"
-          "*HOOKE\\_KEY*\n\tThe cluster key; as _--key_.\n\n"
-          "*HOOKE\\_LOG*\n\tThe level of the log; as _--log-level_.\n\n"
-          "*CC*\n\tThe compiler of models in C; default cc.\n\n"
-          "*GOMP\\_SPINCOUNT*, *OMP\\_WAIT\\_POLICY*\n\tHow long threads that "
-          "wait keep their core. Without either, commands that compute set "
-          "the first to 1000: short, for machines with other work.\n\n",
+    fputs("# ENVIRONMENT\n"
+          "\n"
+          "*NO\\_COLOR*\n"
+          "\tAny value: no colours. *CLICOLOR\\_FORCE*: colours even if the "
+          "output is not a terminal.\n"
+          "\n"
+          "*TF\\_CONFIG*, *SLURM\\_\\**, *OMPI\\_\\**, *PMI\\_\\**, *RANK* and "
+          "related variables\n"
+          "\tDescribe the cluster; see *hooke-doctor*(1).\n"
+          "\n"
+          "*HOOKE\\_KEY*\n"
+          "\tFile of the cluster key; the same as _--key_.\n"
+          "\n"
+          "*HOOKE\\_LOG*\n"
+          "\tLevel of the log; the same as _--log-level_.\n"
+          "\n"
+          "*CC*\n"
+          "\tCompiler for models in C; default: cc.\n"
+          "\n"
+          "*GOMP\\_SPINCOUNT*, *OMP\\_WAIT\\_POLICY*\n"
+          "\tHow long waiting threads occupy their cores. If neither is set, "
+          "commands that compute set GOMP\\_SPINCOUNT to 1000, a short time, "
+          "so that other processes get the cores.\n"
+          "\n",
           f);
     man_end(f, NULL);
 }

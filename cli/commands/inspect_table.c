@@ -61,7 +61,7 @@ int inspect_table(const char *path) {
     if (!x.root)
         return CLI_FAILED;
     const hk_status s = dialect_find(&u, &path, 1, NULL, 0, &d);
-    int code = s == HK_E_END ? cli_fail("%s: has empty lines only", path)
+    int code = s == HK_E_END ? cli_fail("%s: has only empty lines", path)
                              : cli_status(s);
     if (!code) {
         code = scan_table(&u, &path, 1, &d, NULL, &f);

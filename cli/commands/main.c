@@ -22,15 +22,15 @@ const cli_command *const cli_commands[] = {
 const cli_option cli_common[] = {
     CLI_SWITCH("quiet", 'q', "prints results and errors only"),
     CLI_CHOICES("color", 0, "auto|always|never",
-                "when to use colours on the terminal"),
+                "whether to use colours; default auto: only on a terminal"),
     CLI_OPTION("log", 0, CLI_FILE, "FILE",
                "also appends all messages and the progress to FILE, one JSON "
                "object per line"),
     CLI_CHOICES("log-format", 0, "text|json",
                 "format of messages: plain text, or one JSON object per line"),
     CLI_CHOICES("log-level", 0, "debug|info|warning|error",
-                "least important messages to print; default warning"),
-    CLI_SWITCH("help", 'h', "this text"),
+                "lowest level of messages to print; default warning"),
+    CLI_SWITCH("help", 'h', "prints this help"),
     {0}};
 
 const cli_command *cli_find(const char *name) {

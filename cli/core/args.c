@@ -61,16 +61,16 @@ static int check(const cli_command *c, const cli_option *o, const char *v) {
     const int64_t least = o->kind == CLI_COUNT;
     if ((o->kind == CLI_INT || o->kind == CLI_COUNT) &&
         (!cli_parse_int(v, &i) || i < least))
-        return cli_usage_error(c, "--%s wants a whole number%s, not '%s'",
-                               o->name, least ? " from 1 on" : "", v);
+        return cli_usage_error(c, "--%s needs a whole number%s, not '%s'",
+                               o->name, least ? " of at least 1" : "", v);
     if (o->kind == CLI_FLOAT && (!cli_parse_float(v, &f) || f < 0))
-        return cli_usage_error(c, "--%s wants a number from 0 on, not '%s'",
+        return cli_usage_error(c, "--%s needs a number of at least 0, not '%s'",
                                o->name, v);
     if (o->kind == CLI_CHOICE && !cli_is_choice(o->values, v))
-        return cli_usage_error(c, "--%s wants one of %s, not '%s'", o->name,
+        return cli_usage_error(c, "--%s needs one of %s, not '%s'", o->name,
                                o->values, v);
     if (o->kind != CLI_FLAG && v[0] == '\0' && o->kind != CLI_STRING)
-        return cli_usage_error(c, "--%s wants a value", o->name);
+        return cli_usage_error(c, "--%s needs a value", o->name);
     return 0;
 }
 
@@ -100,7 +100,7 @@ static int long_option(cli_args *a, int argc, char **argv, int *i) {
                    ? cli_usage_error(a->command, "--%s takes no value", o->name)
                    : add(a, o, NULL);
     if (!value && *i + 1 >= argc)
-        return cli_usage_error(a->command, "--%s wants a value", o->name);
+        return cli_usage_error(a->command, "--%s needs a value", o->name);
     return add(a, o, value ? value : argv[++*i]);
 }
 
@@ -117,7 +117,7 @@ static int short_options(cli_args *a, int argc, char **argv, int *i) {
         if (p[1])
             return add(a, o, p + 1);
         if (*i + 1 >= argc)
-            return cli_usage_error(a->command, "-%c wants a value", *p);
+            return cli_usage_error(a->command, "-%c needs a value", *p);
         return add(a, o, argv[++*i]);
     }
     return 0;
@@ -134,7 +134,7 @@ void cli_args_free(cli_args *a) {
 static int too_many_operands(const cli_command *c, const char *operand) {
     return cli_usage_error(c, "unexpected argument '%s'%s", operand,
                            is_table_name(operand)
-                               ? "; several files of one table are one "
+                               ? "; give several files of one table as one "
                                  "argument, a pattern in quotes: '*.csv'"
                                : "");
 }

@@ -20,7 +20,8 @@ static void on_signal(int number) {
     if (before && number == SIGINT)
         _exit(CLI_INTERRUPTED);
     if (!before && number == SIGINT && isatty(STDERR_FILENO))
-        say("\nstopping; Ctrl-C again leaves at once\n");
+        say("\n"
+            "stopping; a second Ctrl-C ends at once\n");
     if (watched)
         hk_request_stop(watched, number);
 }
@@ -43,8 +44,8 @@ static void on_bus_error(int number) {
     (void)number;
     say("hooke: ");
     say(mapped);
-    say(": the disk is full or broken (SIGBUS); the center goes on from this "
-        "file when it is started again\n");
+    say(": the disk is full or broken (SIGBUS); free some space and start the "
+        "center again: it continues from this file\n");
     _exit(CLI_BUS_ERROR);
 }
 

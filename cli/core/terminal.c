@@ -158,7 +158,7 @@ int cli_close_log(int code) {
     if (!lost || code)
         return code;
     return cli_fail("%s: %s", voice.path,
-                    why ? strerror(why) : "lines could not be written");
+                    why ? strerror(why) : "the log could not be written");
 }
 
 // ---- messages ---------------------------------------------------------------

@@ -60,12 +60,12 @@ static bool next_event(reader *r, yaml_event_t *e) {
         return true;
     const size_t at = r->yaml.problem_mark.line;
     if (has_tab(r, at)) {
-        cli_fail("%s:%zu: a tab; lines are indented with blanks", r->file,
+        cli_fail("%s:%zu: a tab character; indent lines with spaces", r->file,
                  at + 1);
         return false;
     }
     cli_fail("%s:%zu: %s", r->file, r->yaml.problem_mark.line + 1,
-             r->yaml.problem ? r->yaml.problem : "not YAML");
+             r->yaml.problem ? r->yaml.problem : "invalid YAML");
     return false;
 }
 
@@ -86,7 +86,7 @@ static bool read_pair(reader *r, tree *map, yaml_event_t *key, int level) {
     yaml_event_t e;
     const tree *before = tree_get(map, name);
     if (before) { // not its name: the file may be another program's secret
-        cli_fail("%s:%d: this key is in line %d already", r->file, line,
+        cli_fail("%s:%d: this key was set in line %d already", r->file, line,
                  before->line);
     } else if (next_event(r, &e)) {
         value = read_node(r, &e, level + 1);
@@ -133,16 +133,16 @@ static tree *read_children(reader *r, tree *t, int level) {
 static tree *read_node(reader *r, yaml_event_t *e, int level) {
     const int line = (int)e->start_mark.line + 1;
     if (level > MOST_LEVELS)
-        return refuse(r, e, "nested too deeply");
+        return refuse(r, e, "the values are nested too deeply");
     if (++r->nodes > MOST_NODES)
-        return refuse(r, e, "too many values");
+        return refuse(r, e, "the file has too many values");
     tree *t;
     switch (e->type) {
     case YAML_SCALAR_EVENT:
         if (e->data.scalar.tag || e->data.scalar.anchor)
-            return refuse(r, e, "tags and anchors are not offered");
+            return refuse(r, e, "YAML tags and anchors are not supported");
         if (strlen((const char *)e->data.scalar.value) != e->data.scalar.length)
-            return refuse(r, e, "text with a NUL byte");
+            return refuse(r, e, "a value has a NUL byte");
         t = node(TREE_SCALAR, r->file, line);
         t->text = cli_strdup((const char *)e->data.scalar.value);
         t->quoted = e->data.scalar.style == YAML_SINGLE_QUOTED_SCALAR_STYLE ||
@@ -150,14 +150,14 @@ static tree *read_node(reader *r, yaml_event_t *e, int level) {
         return t;
     case YAML_MAPPING_START_EVENT:
         if (e->data.mapping_start.tag || e->data.mapping_start.anchor)
-            return refuse(r, e, "tags and anchors are not offered");
+            return refuse(r, e, "YAML tags and anchors are not supported");
         return read_children(r, node(TREE_MAP, r->file, line), level);
     case YAML_SEQUENCE_START_EVENT:
         if (e->data.sequence_start.tag || e->data.sequence_start.anchor)
-            return refuse(r, e, "tags and anchors are not offered");
+            return refuse(r, e, "YAML tags and anchors are not supported");
         return read_children(r, node(TREE_LIST, r->file, line), level);
     case YAML_ALIAS_EVENT:
-        return refuse(r, e, "aliases are not offered");
+        return refuse(r, e, "YAML aliases are not supported");
     default:
         return refuse(r, e, "a value is missing");
     }
@@ -182,7 +182,8 @@ static tree *read_stream(reader *r) {
             type != YAML_DOCUMENT_START_EVENT &&
             type != YAML_DOCUMENT_END_EVENT) {
             if (root)
-                good = refuse(r, &e, "a second document") != NULL;
+                good = refuse(r, &e,
+                              "a second YAML document; a file has one") != NULL;
             else
                 good = (root = read_node(r, &e, 0)) != NULL;
         }
@@ -295,7 +296,9 @@ static bool put(tree *root, const char *path, tree *v, const char *option) {
         } else if (next) {
             at = next;
         } else if (at->kind != TREE_MAP) {
-            cli_fail("%s %s: there is nothing below '%s'", option, path, word);
+            cli_fail("%s %s: cannot set '%s': the key before it has a value, "
+                     "not keys",
+                     option, path, word);
             good = false;
         } else {
             next = rest ? node(TREE_MAP, option, 0) : v;

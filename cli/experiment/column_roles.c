@@ -34,13 +34,11 @@ static int no_column(const char *file, const table_facts *f, const tree *where,
     for (size_t i = 0; i < f->n; i++)
         names[i] = f->column[i].name;
     const char *near = cli_nearest(name, names, f->n);
-    return near ? cli_fail(
-                      "%s'%s' names the column '%s', which %s does not have; "
-                      "did you mean '%s'?",
-                      tree_where(where), key, name, file, near)
-                : cli_fail(
-                      "%s'%s' names the column '%s', which %s does not have",
-                      tree_where(where), key, name, file);
+    return near ? cli_fail("%s'%s' names the column '%s', which is not in %s; "
+                           "did you mean '%s'?",
+                           tree_where(where), key, name, file, near)
+                : cli_fail("%s'%s' names the column '%s', which is not in %s",
+                           tree_where(where), key, name, file);
 }
 
 static int check_names(const char *file, const table_facts *f,
@@ -55,7 +53,7 @@ static int check_names(const char *file, const table_facts *f,
     if (w->weight && !has_column(f, w->weight))
         return no_column(file, f, NULL, w->weight, "weight");
     if (is_listed(e, w->label))
-        return cli_fail("%s'exclude' names '%s', which is the label",
+        return cli_fail("%s'exclude' names '%s', but this column is the label",
                         tree_where(e), w->label);
     return 0;
 }
@@ -98,13 +96,13 @@ static bool is_counter(const column_facts *c, int64_t rows) {
 static const char *reason_to_leave(const column_facts *c, int64_t rows) {
     hk_date_order order;
     if (!c->filled)
-        return "it has no values";
+        return "it has no value in any row";
     if (is_constant(c))
-        return "it is always the same";
+        return "every row has the same value";
     if (is_counter(c, rows))
-        return "it counts the rows";
+        return "it numbers the rows";
     if (is_text_id(c) && !facts_is_date(c, &order))
-        return "almost every value is different";
+        return "almost every row has a different value";
     return NULL;
 }
 
@@ -140,14 +138,14 @@ static int fitting(const char *text, size_t most) {
 // Of a column of texts that might be meant as numbers.
 static char *almost_numbers(const column_facts *c) {
     if (c->comma && c->comma + c->numbers == c->filled)
-        return cli_printf("has numbers with a comma, which count as text: "
-                          "'decimal: comma' takes it for their point");
+        return cli_printf(
+            "has numbers with a comma, which are read as text: set 'decimal: "
+            "comma' if the comma is the decimal separator");
     if (c->numbers * 2 > c->filled)
-        return cli_printf("has %lld numbers, but also '%s' (row %lld), so it "
-                          "counts as text: 'missing: [\"%s\"]' would make such "
-                          "cells missing",
-                          (long long)c->numbers, c->odd,
-                          (long long)c->odd_row + 1, c->odd);
+        return cli_printf(
+            "has %lld numbers, but also '%s' (row %lld), and is read as text: "
+            "with 'missing: [\"%s\"]' such cells are missing values",
+            (long long)c->numbers, c->odd, (long long)c->odd_row + 1, c->odd);
     return NULL;
 }
 
@@ -182,29 +180,31 @@ static char *warning_of(const table_facts *f, const column_facts *c,
     const int64_t stand_in = is_number ? count_of_stand_in(c) : 0;
     if (tells_label(f, c)) {
         free(almost);
-        return cli_printf("says the label by itself: does it come from it?");
+        return cli_printf("predicts the label by itself; exclude it if it is "
+                          "derived from the label");
     }
     if (almost)
         return almost;
     hk_date_order order;
     if (!is_number && !facts_is_date(c, &order) && is_scattered(c))
         return cli_printf(
-            "has %lld different values in %lld rows, such as '%.*s': values "
-            "that hardly repeat say little about the label",
+            "has %lld different values in %lld rows, such as '%.*s': a model "
+            "learns little from values that rarely repeat",
             (long long)distinct(c), (long long)c->filled,
             fitting(c->words.text[0], 24), c->words.text[0]);
     if (stand_in)
-        return cli_printf("is %g in %lld rows and never near it: "
-                          "'missing: [\"%g\"]' would make such cells missing",
-                          c->min, (long long)stand_in, c->min);
+        return cli_printf(
+            "is %g in %lld rows and much larger in all others: with 'missing: "
+            "[\"%g\"]' such cells are missing values",
+            c->min, (long long)stand_in, c->min);
     if (c->missing * 2 > c->missing + c->filled)
         return cli_printf("has no value in %.0f %% of the rows",
                           100 * (double)c->missing /
                               (double)(c->missing + c->filled));
     if (is_number && c->whole == c->filled && distinct(c) == c->filled &&
         c->filled >= FEW_ROWS && !c->missing && fabs(c->max) < 0x1p53)
-        return cli_printf("has another whole number in every row: an id? "
-                          "'exclude: [%s]' leaves it out",
+        return cli_printf("has a different whole number in every row: if it is "
+                          "an id, leave it out with 'exclude: [%s]'",
                           c->name);
     return NULL;
 }
@@ -215,8 +215,9 @@ static char *twin_classes(const column_facts *c) {
     for (size_t i = 0; i < c->words.n && c->words.n <= MOST; i++)
         for (size_t k = 0; k < i; k++)
             if (strcasecmp(c->words.text[i], c->words.text[k]) == 0)
-                return cli_printf("has '%s' and '%s', which are two classes",
-                                  c->words.text[k], c->words.text[i]);
+                return cli_printf(
+                    "has '%s' and '%s', which count as two classes",
+                    c->words.text[k], c->words.text[i]);
     return NULL;
 }
 
@@ -255,20 +256,20 @@ static void take_type(const column_facts *c, const tree *given,
 static int check_values(const char *file, const column_facts *c,
                         const column_role *r, const tree *given) {
     if (r->type != HK_STRING && c->bad)
-        return cli_fail("%s: row %lld: '%s' is %s, which is no number to learn "
-                        "from; 'missing: [\"%s\"]' makes it a missing one",
+        return cli_fail("%s: row %lld: '%s' is %s, which is not a finite "
+                        "number; 'missing: [\"%s\"]' makes it a missing value",
                         file, (long long)c->bad_row + 1, c->name, c->bad,
                         c->bad);
     if (given && (r->type == HK_F32 || r->type == HK_I64) && c->odd)
-        return cli_fail("%s: row %lld: '%s' is '%s', but 'columns' says that "
-                        "it is a number",
-                        file, (long long)c->odd_row + 1, c->name, c->odd);
+        return cli_fail(
+            "%s: row %lld: '%s' is '%s', but 'columns' declares a number", file,
+            (long long)c->odd_row + 1, c->name, c->odd);
     hk_date_order order;
     if (given && r->date && !facts_is_date(c, &order))
-        return cli_fail("%s: '%s' is to be a date, but not all of its values "
-                        "are (as 2024-01-31, 31.1.2024 or 1/31/2024), such as "
-                        "'%s'",
-                        file, c->name, c->odd ? c->odd : "");
+        return cli_fail(
+            "%s: 'columns' declares '%s' as a date, but it has values such as "
+            "'%s'; dates are written as 2024-01-31, 31.1.2024 or 1/31/2024",
+            file, c->name, c->odd ? c->odd : "");
     return 0;
 }
 
@@ -286,7 +287,7 @@ static int decide_one(const char *file, const table_facts *f, size_t i,
     if (w->weight && strcmp(w->weight, c->name) == 0)
         r->use = USE_WEIGHT;
     else if (is_listed(w->exclude, c->name))
-        r->why = "as asked";
+        r->why = "listed in exclude";
     else if (w->used && !is_used(w->used, c->name))
         r->why = "model.columns does not use it";
     else if (!w->used && !w->all && !given)
@@ -456,13 +457,14 @@ char *roles_summary(const char *file, const dialect *d, const table_facts *t,
             t->sampled ? "more than " : "", (long long)t->rows, t->n,
             t->n == 1 ? "" : "s");
     if (d->delimiter != ',')
-        fprintf(f, ", %s between them", dialect_delimiter_name(d));
+        fprintf(f, ", %s between fields", dialect_delimiter_name(d));
     if (d->decimal == ',')
-        fputs(", a comma in numbers", f);
+        fputs(", decimal comma", f);
     if (!d->header)
-        fputs(", without a line of names", f);
+        fputs(", no line of names", f);
     if (t->sampled)
-        fprintf(f, "; known by the first %lld", (long long)t->rows);
+        fprintf(f, "; types are detected in the first %lld rows",
+                (long long)t->rows);
     fputc('\n', f);
     put_lines(f, t, roles, label);
     put_warnings(f, t, roles);

@@ -87,12 +87,12 @@ char *columns_treatment(const experiment *x, const table_column *c) {
         return cli_strdup("year, month, day, weekday, hour, days");
     if (c->type != HK_STRING)
         return cli_printf("%s%s", default_normalize(x),
-                          c->missing ? ", with a flag for missing ones" : "");
+                          c->missing ? ", with a flag for missing values" : "");
     if (!d)
         return cli_printf("one-hot");
-    return cli_printf("embedding of %lld, values seen less than %d times are "
-                      "one",
-                      (long long)d, LEAST_OFTEN);
+    return cli_printf(
+        "embedding of %lld; values with less than %d rows share one",
+        (long long)d, LEAST_OFTEN);
 }
 
 // ---- kinds -----------------------------------------------------------------

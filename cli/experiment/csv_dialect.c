@@ -150,7 +150,7 @@ const char *dialect_delimiter_name(const dialect *d) {
     for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++)
         if (marks[i].mark == d->delimiter)
             return marks[i].name;
-    return "its own delimiter";
+    return "another delimiter";
 }
 
 // Fields of a row where all rows agree; otherwise those of the first, less a

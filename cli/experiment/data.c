@@ -485,13 +485,13 @@ static int check_set(const experiment *x, const char *set) {
     const tree *mean = data_get(&u, "mean"), *std = data_get(&u, "std");
     const size_t n_mean = tree_count(mean), n_std = tree_count(std);
     if (n_mean > 1 && n_std > 1 && n_mean != n_std)
-        return cli_fail("%s'mean' has %zu numbers and 'std' %zu; both are per "
-                        "channel",
+        return cli_fail("%s'mean' has %zu numbers and 'std' has %zu; both need "
+                        "one number per channel",
                         tree_where(std), n_mean, n_std);
     const tree *batch = data_get(&u, "batch");
     if (batch && tree_int(batch, 0) < 1)
-        return cli_fail("%s'batch' is at least 1, not %s", tree_where(batch),
-                        tree_text(batch, ""));
+        return cli_fail("%s'batch' is %s; it has to be at least 1",
+                        tree_where(batch), tree_text(batch, ""));
     return 0;
 }
 
@@ -518,8 +518,8 @@ static int check_place(const experiment *x, const data_user *u) {
     int failed = 0;
     for (size_t i = 0; i < n && !failed; i++)
         if (!is_there(list[i]))
-            failed = cli_fail("%s: not in this folder; --data-dir says where "
-                              "the data is",
+            failed = cli_fail("%s: not in this folder; give the folder of the "
+                              "data with --data-dir",
                               list[i]);
     data_free_paths(list, n);
     return failed;
@@ -531,12 +531,13 @@ static int check_share(const experiment *x, const char *key) {
     const bool none = v == 0 && strcmp(key, "data.holdout") == 0;
     if ((v > 0 && v < 1) || none)
         return 0;
-    return cli_fail("%s%s is %s; it is a share of the rows, above 0 and below "
-                    "1, such as 0.1%s",
-                    tree_where(t), key, tree_text(t, ""),
-                    strcmp(key, "data.holdout") == 0
-                        ? " (0: every row is trained on, and none is scored)"
-                        : "");
+    return cli_fail(
+        "%s%s is %s; it has to be a share of the rows above 0 and below 1, "
+        "such as 0.1%s",
+        tree_where(t), key, tree_text(t, ""),
+        strcmp(key, "data.holdout") == 0
+            ? " (or 0: all rows are used for training, none for evaluation)"
+            : "");
 }
 
 // Shares of one file, and folds.
@@ -550,14 +551,12 @@ static int check_sets(const experiment *x) {
                         x->path, p.eval_share, p.test_share);
     const tree *folds = tree_path(x->root, "data.folds");
     if (folds && (p.folds < 2 || p.folds > 1000))
-        return cli_fail("%sdata.folds is %lld; it is at least 2 and at most "
-                        "1000",
+        return cli_fail("%sdata.folds is %lld; it has to be in 2..1000",
                         tree_where(folds), (long long)p.folds);
     if (p.fold < 0 || (p.fold > 0 && p.fold >= p.folds))
-        return cli_fail("%sdata.fold is %lld; it lies between 0 and data.folds "
-                        "less one",
-                        tree_where(tree_path(x->root, "data.fold")),
-                        (long long)p.fold);
+        return cli_fail(
+            "%sdata.fold is %lld; it has to be from 0 to data.folds - 1",
+            tree_where(tree_path(x->root, "data.fold")), (long long)p.fold);
     return 0;
 }
 

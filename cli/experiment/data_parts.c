@@ -91,13 +91,13 @@ static const char *obstacle(const data_user *u, const division *d,
     const tree *share = tree_path(u->x->root, "data.share");
     const bool rows = !d->whole;
     if (share && strcmp(tree_text(share, ""), "leased") != 0)
-        return "data.share says so";
+        return "data.share is not leased";
     if (rows && data_picks(u) && (data_get(u, "count") || data_get(u, "skip")))
-        return "count and skip count what data.holdout leaves";
+        return "data.train.count and skip select rows after data.holdout";
     if (strcmp(tree_text(data_get(u, "cache"), "none"), "none") != 0)
-        return "what is cached is the same in every epoch";
+        return "a cache has the same rows in every epoch";
     if (!d->whole && d->units < 0)
-        return "the files cannot be divided";
+        return "files of this kind cannot be divided";
     return d->units >= 0 && d->units < (int64_t)workers
                ? "there are more workers than parts"
                : NULL;
@@ -105,12 +105,13 @@ static const char *obstacle(const data_user *u, const division *d,
 
 static void tell_odd(const division *d, uint32_t workers) {
     if (d->units >= 0 && !d->whole && d->units < (int64_t)workers)
-        printf("  odd          %lld part%s for %u workers: a packed file is "
-               "one part; unpack it, or split it into %u files\n",
+        printf("  warning      %lld part%s for %u workers: a compressed file "
+               "is one part; uncompress it, or split it into %u files\n",
                (long long)d->units, plural((double)d->units), workers, workers);
     if (d->whole && d->bytes > 1e9)
-        printf("  odd          every worker holds all of it in memory; as "
-               "files that are not packed each would read its part\n");
+        printf(
+            "  warning      every worker loads all of it into memory; if the "
+            "files are not compressed, each worker reads only its part\n");
 }
 
 static void tell(const data_user *u, const division *d, uint32_t workers) {
@@ -142,7 +143,7 @@ int data_parts_tell(const experiment *x, uint32_t workers) {
                   .used = 1};
     printf("\ndata\n");
     if (strcmp(d.source, "digits") == 0) {
-        printf("  train        digits, drawn: nothing is read\n");
+        printf("  train        digits, generated: no file is read\n");
         return 0;
     }
     const int failed = measure(&u, &d);

@@ -71,7 +71,8 @@ static hk_dataset *with_labels(const data_user *u, hk_dataset *d,
         const int64_t rows = hk_dataset_count(d),
                       n_labels = hk_dataset_count(both[1]);
         if (rows >= 0 && n_labels >= 0 && rows != n_labels)
-            cli_note("%s: %lld labels for %lld examples; the rest is left out",
+            cli_note("%s: %lld labels for %lld examples; those without a "
+                     "counterpart are not used",
                      paths[0], (long long)n_labels, (long long)rows);
         d = hk_data_zip(both, 2);
     }

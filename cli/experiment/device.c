@@ -15,7 +15,7 @@ static int read_precision(const tree *t, hk_run_config *c) {
             c->precision = (hk_precision)i;
             return 0;
         }
-    return cli_fail("%sprecision is '%s'; it is tf32, fp32 or bf16",
+    return cli_fail("%sprecision is '%s'; it has to be tf32, fp32 or bf16",
                     tree_where(t), text);
 }
 
@@ -54,17 +54,17 @@ static const char *why_cpu(const hk_run_config *c) {
     const char *const named = getenv("HOOKE_BACKEND");
     hk_device d;
     if (c->backend != NULL)
-        return "run.backend names what computes";
+        return "run.backend is set";
     if (named != NULL && named[0] != '\0')
-        return "HOOKE_BACKEND names what computes";
+        return "HOOKE_BACKEND is set";
     return hk_device_find("cuda", &d) != HK_OK
                ? hk_last_error()
-               : "the GPU appeared after the first look";
+               : "no GPU was found at the start";
 }
 
 void device_tell_cpu(const hk_run_config *c) {
     if (c->device != NULL && strcmp(c->device, "auto") == 0)
-        cli_note("device auto: CPUs compute: %s", why_cpu(c));
+        cli_note("device auto: using the CPU: %s", why_cpu(c));
 }
 
 void device_tell(const hk_run_config *c) {

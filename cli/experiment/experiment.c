@@ -182,7 +182,7 @@ static int load_library(experiment *x, const char *path) {
         return CLI_FAILED;
     void *symbol = dlsym(x->library, "model_fn");
     if (!symbol)
-        return cli_fail("%s: has no model_fn; it needs: hk_status "
+        return cli_fail("%s: does not define the function hk_status "
                         "model_fn(hk_graph *g, hk_mode mode, hk_spec *m)",
                         path);
     memcpy(&x->model_fn, &symbol, sizeof symbol);
@@ -208,7 +208,7 @@ static int apply_sets(const cli_args *a, tree *root) {
         const char *pair = cli_value(a, "set", i), *eq = strchr(pair, '=');
         if (!eq || eq == pair)
             return cli_usage_error(cli_command_of(a),
-                                   "--set wants KEY=VALUE, not '%s'", pair);
+                                   "--set needs KEY=VALUE, not '%s'", pair);
         char *path = cli_strdup(pair);
         path[eq - pair] = '\0';
         const bool good = tree_set(root, path, eq + 1, "--set");
@@ -222,7 +222,9 @@ static int apply_sets(const cli_args *a, tree *root) {
     const char *label = cli_string(a, "label", NULL);
     const char *source = tree_text(tree_path(root, "data.train.source"), "");
     if (label && strcmp(source, "csv") != 0 && strcmp(source, "tfrecord") != 0)
-        return cli_usage_error(cli_command_of(a), "--label is for tables");
+        return cli_usage_error(
+            cli_command_of(a),
+            "--label is only for tables: data.train.source csv or tfrecord");
     if (label && !tree_set_text(root, "data.train.label", label))
         return CLI_USAGE;
     const char *dir = cli_string(a, "data-dir", NULL);
@@ -267,14 +269,14 @@ static char *find_file(experiment *x, const char *operand) {
         return cli_strdup(operand);
     }
     if (there)
-        cli_fail("%s: is a folder without an experiment.json; an experiment is "
-                 "a file, or the folder of a run",
+        cli_fail("%s: is a folder without experiment.json; name an experiment "
+                 "file or the folder of a run",
                  operand);
     else if (strchr(operand, '/') || strchr(operand, '.'))
         cli_fail("%s: %s", operand, strerror(errno));
     else
-        cli_fail("%s: no such file, and no experiment of that name ships with "
-                 "Hooke",
+        cli_fail("%s: no such file, and Hooke has no built-in experiment of "
+                 "this name",
                  operand);
     return NULL;
 }
@@ -345,14 +347,15 @@ static int read_tree(const cli_args *a, experiment *x, const char *operand) {
         return read_model(x);
     const char *kind = x->run_dir ? NULL : file_kind(x->path);
     if (kind)
-        return cli_fail("%s: is %s; save a table as CSV, and name other data "
-                        "in an experiment (hooke help experiment)",
-                        x->path, kind);
+        return cli_fail(
+            "%s: is %s, not an experiment; save a table as CSV, or name the "
+            "file in an experiment (hooke help experiment)",
+            x->path, kind);
     if (is_table_name(x->path))
         return read_table(a, x);
     if (cli_is_url(x->path))
-        return cli_fail("%s: experiments are read from this machine; the "
-                        "address of a table ends in .csv or .tsv",
+        return cli_fail("%s: experiments are read from local files only, and "
+                        "the address of a table has to end in .csv or .tsv",
                         x->path);
     x->root = tree_read(x->path);
     if (x->root && x->run_dir)
@@ -375,10 +378,11 @@ static int check_kind(const experiment *x) {
     for (size_t i = 0; i < n; i++) {
         const tree *t = tree_path(x->root, list[i]);
         if (t)
-            return cli_fail("%s%s is for %s, and would not be heard",
-                            tree_where(t), list[i],
-                            is_canned ? "models of layers"
-                                      : "canned models (canned: dnn)");
+            return cli_fail(
+                "%s%s has no effect on this model; it is only for %s",
+                tree_where(t), list[i],
+                is_canned ? "models with layers"
+                          : "canned models (canned: dnn)");
     }
     return 0;
 }

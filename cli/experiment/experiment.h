@@ -184,11 +184,11 @@ void job_estimator_options(job *j, hk_estimator_options *out);
         CLI_OPTION("data-dir", 0, CLI_DIR, "DIR",                              \
                    "base of relative paths of the data"),                      \
         CLI_MANY("set", 's', "KEY=VALUE",                                      \
-                 "overrides a key of the experiment; may be repeated"),        \
+                 "sets a key of the experiment; can be repeated"),             \
         CLI_OPTION("label", label_letter, CLI_STRING, "NAME",                  \
                    "the column of a table that the model predicts"),           \
         CLI_OPTION("threads", 0, CLI_COUNT, "N",                               \
-                   "total number of threads; default: the number of cores"),   \
+                   "number of threads; default: the number of cores"),         \
         CLI_OPTION("device", 0, CLI_STRING, "NAME",                            \
                    "auto, cpu, cuda or cuda:N; default: as in the "            \
                    "experiment, or cpu")
@@ -200,10 +200,10 @@ void job_estimator_options(job *j, hk_estimator_options *out);
                 "weights to use; default: the center if there is one")
 #define PART_OPTION                                                            \
     CLI_OPTION("part", 0, CLI_STRING, "K/N",                                   \
-               "part K of N of the data, one after the other, for a process "  \
-               "among several")
+               "uses part K of N consecutive parts of the data, for several "  \
+               "processes that share it")
 #define CHECKPOINT_OPTION                                                      \
     CLI_OPTION("checkpoint", 0, CLI_FILE, "PATH",                              \
-               "this checkpoint instead of the newest")
+               "uses this checkpoint instead of the newest")
 
 #endif // CLI_EXPERIMENT_H

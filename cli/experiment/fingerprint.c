@@ -186,8 +186,9 @@ static char *describe(const tree *old, const fingerprint *p) {
     const char *hash = tree_text(tree_get(old, "hash"), "");
     if (*hash) {
         CLI_FREED char *now = hash_files(p);
-        return strcmp(hash, now) == 0 ? NULL
-                                      : cli_strdup("as many bytes, but others");
+        return strcmp(hash, now) == 0
+                   ? NULL
+                   : cli_strdup("the same size, but other bytes");
     }
     char when[32] = "";
     const time_t seconds = (time_t)(p->modified / 1000000000);

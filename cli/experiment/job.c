@@ -152,8 +152,8 @@ static int check_trained(const cli_args *a, const job *j) {
         tree_text(tree_path(j->x->root, "data.train.source"), "digits");
     if (cli_has(a, "data") && strcmp(source, "digits") == 0)
         return cli_usage_error(cli_command_of(a),
-                               "--data: the source digits draws its examples; "
-                               "it reads no files");
+                               "--data: the source digits generates its "
+                               "examples and reads no files");
     if (cli_has(a, "checkpoint"))
         return 0;
     const hk_status s = hk_latest_checkpoint(j->s.model_dir, NULL, 0, NULL);

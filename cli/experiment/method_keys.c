@@ -45,7 +45,7 @@ static int check_owners(const tree *t, hk_method method) {
         if (!key || owners[i].methods & 1u << method)
             continue;
         list_methods(owners[i].methods, names, sizeof names);
-        return cli_fail("%s'elastic.%s' is for %s, not for method %s",
+        return cli_fail("%s'elastic.%s' is only for %s, not for method %s",
                         tree_where(key), owners[i].key, names,
                         hk_method_name(method));
     }
@@ -60,7 +60,7 @@ static int read_count(const tree *t, const char *name, int64_t least,
     const tree *key = tree_get(t, name);
     const int64_t v = tree_int(key, *out);
     if (key && (v < least || v > INT32_MAX))
-        return cli_fail("%s'elastic.%s' is %lld; it is at least %lld",
+        return cli_fail("%s'elastic.%s' is %lld; it has to be at least %lld",
                         tree_where(key), name, (long long)v, (long long)least);
     *out = (uint32_t)v;
     return 0;

@@ -74,11 +74,12 @@ static hk_dataset *read_text(const data_user *u, char **files, size_t n_files,
 static int check_source(const data_user *u) {
     const char *source = tree_text(data_get(u, "source"), "digits");
     if (strcmp(source, "csv") != 0)
-        return cli_fail("--keep: the source is %s; only rows of csv files can "
-                        "be kept",
-                        source);
+        return cli_fail(
+            "--keep: the source is %s; only columns of csv files can be copied",
+            source);
     if (strcmp(tree_text(data_get(u, "on_error"), "fail"), "skip") == 0)
-        return cli_fail("--keep: with on_error: skip rows may be left out");
+        return cli_fail("--keep: cannot be combined with on_error: skip, which "
+                        "leaves rows out");
     return 0;
 }
 

@@ -110,7 +110,7 @@ static void compare_leaf(comparison *c, const tree *a, const tree *b,
         return;
     CLI_FREED char *before = words_of(a);
     CLI_FREED char *now = words_of(b);
-    add(c, at->key, cli_printf("%s was %s, is %s", at->shown, before, now));
+    add(c, at->key, cli_printf("%s was %s, now %s", at->shown, before, now));
 }
 
 static void compare_child(comparison *c, const tree *a, const tree *b,
@@ -136,7 +136,7 @@ static void compare_items(comparison *c, const tree *a, const tree *b,
                           const place *at) {
     if (tree_size(a) != tree_size(b)) {
         add(c, at->key,
-            cli_printf("%s had %zu items, has %zu", at->shown, tree_size(a),
+            cli_printf("%s had %zu items, now %zu", at->shown, tree_size(a),
                        tree_size(b)));
         return;
     }
@@ -149,7 +149,7 @@ static void compare_items(comparison *c, const tree *a, const tree *b,
         if (p->kind == TREE_MAP && q->kind == TREE_MAP && p->child &&
             q->child && strcmp(p->child->key, q->child->key) != 0)
             add(c, at->key,
-                cli_printf("%s was %s, is %s", below.shown, p->child->key,
+                cli_printf("%s was %s, now %s", below.shown, p->child->key,
                            q->child->key));
         else
             compare(c, p, q, &below);
@@ -202,9 +202,10 @@ static bool has_run(const char *model_dir) {
 static int refuse(const cli_args *a, const comparison *c, const char *model_dir,
                   const tree *before) {
     const char *file = tree_text(tree_path(before, "run.file"), c->x->file);
-    const char *ways = cli_find_option(cli_command_of(a), "fresh")
-                           ? "--fresh starts again, -d takes another folder"
-                           : "-d takes another folder";
+    const char *ways =
+        cli_find_option(cli_command_of(a), "fresh")
+            ? "start over with --fresh, or choose another folder with -d"
+            : "choose another folder with -d";
     CLI_FREED char *whose =
         strcmp(file, c->x->file) == 0
             ? cli_strdup("has a run with other settings")
@@ -239,12 +240,13 @@ static char *notes_of(const cli_args *a, const comparison *c,
         return NULL;
     for (size_t i = 0; i < c->told.n && i < MOST_TEXTS; i++)
         text = join_lines(
-            text, cli_printf("continues with a change: %s", c->told.at[i]));
+            text, cli_printf("the run continues with a changed setting: %s",
+                             c->told.at[i]));
     if (!c->prints && tree_path(c->x->root, "data.train.files"))
         text = join_lines(
-            text, cli_printf("warning: %s has no data.json: an earlier version "
-                             "trained it, and whether its data has changed "
-                             "since is not known",
+            text, cli_printf("warning: %s has no data.json, because an earlier "
+                             "version of Hooke trained it; changes of the data "
+                             "since then cannot be detected",
                              model_dir));
     return text;
 }
@@ -266,8 +268,8 @@ int resume_check_owner(const experiment *x, const settings *s) {
     return known && c.refused.n + c.told.n == 0
                ? 0
                : cli_fail(
-                     "%s: belongs to %s, not to %s; give %s another name or "
-                     "its own --model-dir, or remove the folder",
+                     "%s: belongs to %s, not to %s; set another name in %s, "
+                     "choose its own --model-dir, or remove the folder",
                      s->model_dir, file, x->file, x->file);
 }
 

@@ -18,7 +18,7 @@ int make_folders(const char *path) {
         }
     if (mkdir(copy, 0777) == 0 || stat(copy, &st) == 0)
         return 0; // a file of that name is for those to tell who write into it
-    return cli_fail("%s: cannot make the folder: %s", path, strerror(errno));
+    return cli_fail("%s: cannot create the folder: %s", path, strerror(errno));
 }
 
 // A device, or a pipe, is written to; a rename would put a file in its place.
@@ -121,8 +121,8 @@ static void tell_rates(const job *j) {
                  r->moving_rate, r->rate_scale);
     else
         cli_note(
-            "rates for %u workers: an exchange every %u step%s, moving "
-            "rate %g; 'elastic: {rates: auto}' fits the learning rate, too",
+            "rates for %u workers: an exchange every %u step%s, moving rate "
+            "%g; 'elastic: {rates: auto}' also fits the learning rate",
             info.config->all_workers, r->period, r->period == 1 ? "" : "s",
             r->moving_rate);
 }

@@ -100,10 +100,10 @@ static bool wrong(const tree *t, const char *expected) {
                        : t->parent && t->parent->key ? t->parent->key
                                                      : "item";
     if (t->kind == TREE_SCALAR)
-        cli_fail("%s'%s' wants %s, not '%s'", tree_where(t), name, expected,
+        cli_fail("%s'%s' has to be %s, not '%s'", tree_where(t), name, expected,
                  t->text);
     else
-        cli_fail("%s'%s' wants %s", tree_where(t), name, expected);
+        cli_fail("%s'%s' has to be %s", tree_where(t), name, expected);
     return false;
 }
 
@@ -148,7 +148,7 @@ static bool check_scalar(const tree *t, const schema_key *k) {
     case SCHEMA_INTS:
         if (strcmp(k->values, "1..") == 0)
             return (cli_parse_int(t->text, &i) && i >= 1) ||
-                   wrong(t, "a whole number from 1 on");
+                   wrong(t, "a whole number of at least 1");
         return cli_parse_int(t->text, &i) || wrong(t, "a whole number");
     case SCHEMA_FLOAT:
     case SCHEMA_FLOATS:
@@ -199,7 +199,7 @@ static bool widen_value(tree *t, const schema_key *k) {
         return true;
     }
     if (!*k->values)
-        return wrong(t, "nothing, or a map");
+        return wrong(t, "empty or a map of keys");
     tree *value = cli_alloc(sizeof *value);
     *value = (tree){.kind = t->kind,
                     .quoted = t->quoted,
@@ -227,7 +227,7 @@ static bool check_items(tree *t) {
     for (tree *item = t->child; item; item = item->next) {
         widen_item(item);
         if (item->kind != TREE_MAP || tree_size(item) != 1) {
-            cli_fail("%san item of '%s' is one name with its values",
+            cli_fail("%san item of '%s' has to be one name with its values",
                      tree_where(item), t->key);
             return false;
         }
@@ -298,9 +298,10 @@ static bool is_strange(const tree *root) {
 bool schema_check(tree *root) {
     if (!is_strange(root))
         return check_children(root);
-    cli_fail("%snot an experiment, which is a map of model, data, ...; files "
-             "of data are named inside it (hooke help experiment)",
-             tree_where(root));
+    cli_fail(
+        "%sno key of an experiment (model, data, ...) was found; a file of "
+        "data has to be named inside an experiment (hooke help experiment)",
+        tree_where(root));
     return false;
 }
 

@@ -82,8 +82,8 @@ int settings_schedule(const tree *t, settings *s) {
     o.boundaries = boundaries;
     o.values = values;
     if (kind == HK_SCHEDULE_PIECEWISE && n_values != o.n_boundaries + 1)
-        return cli_fail("%sa piecewise schedule needs one more of values "
-                        "(%zu) than of boundaries (%zu)",
+        return cli_fail("%sa piecewise schedule has %zu values and %zu "
+                        "boundaries; it needs one value more than boundaries",
                         tree_where(t), n_values, o.n_boundaries);
     return cli_status(hk_schedule_create(&o, &s->optimizer.schedule));
 }
@@ -147,7 +147,7 @@ static int read_elastic(const tree *t, const cli_args *a, settings *s) {
     const int64_t workers =
         cli_int(a, "workers", tree_int(tree_get(t, "workers"), 1));
     if (workers < 1 || workers > 1024)
-        return cli_fail("%lld workers: from 1 to 1024 can run on one machine",
+        return cli_fail("%lld workers: one machine runs from 1 to 1024",
                         (long long)workers);
     c->workers = (uint32_t)workers;
     hk_elastic_options *o = &s->elastic;
@@ -199,9 +199,9 @@ static int read_stop_metric(const tree *t, settings *s) {
     const char *text = tree_text(t, "");
     const size_t n = strcspn(text, "<>");
     if (!n || !text[n] || !cli_parse_float(text + n + 1, &s->stop_value))
-        return cli_fail("%s'stop_metric' wants name>number or name<number, "
-                        "not '%s'",
-                        tree_where(t), text);
+        return cli_fail(
+            "%s'stop_metric' has to be NAME>NUMBER or NAME<NUMBER, not '%s'",
+            tree_where(t), text);
     s->stop_metric = cli_strdup(text);
     s->stop_metric[n] = '\0';
     s->stop_above = text[n] == '>';
@@ -250,7 +250,8 @@ static int read_run(const experiment *x, const tree *t, const cli_args *a,
     CLI_TRY(settings_device(t, a, c));
     const int64_t rail = tree_int(tree_get(t, "rail"), c->rail);
     if (rail < 0 || rail > 1000)
-        return cli_fail("%srail is %lld; it lies in 0..1000",
+        return cli_fail("%s'run.rail' (the divergence guard) is %lld; it has "
+                        "to be in 0..1000",
                         tree_where(tree_get(t, "rail")), (long long)rail);
     c->rail = (uint32_t)rail;
     c->save_checkpoints_steps = tree_int(tree_get(t, "save_steps"), 0);
@@ -284,8 +285,9 @@ static int read_run(const experiment *x, const tree *t, const cli_args *a,
         c->keep_best = 1; // the model that it goes back to
     read_warm_start(t, &s->warm_start);
     if (s->steps < 0 || s->epochs < 0 || s->seconds < 0)
-        return cli_fail("%s: steps, epochs and seconds cannot be negative",
-                        x->path);
+        return cli_fail(
+            "%s: run.steps, run.epochs and run.seconds cannot be negative",
+            x->path);
     return read_stop_metric(tree_get(t, "stop_metric"), s);
 }
 
@@ -387,10 +389,9 @@ void settings_fit_period(const experiment *x, const cli_args *a, settings *s) {
     if (steps == 0 || steps >= most || fit >= period)
         return;
     o->communication_period = (uint32_t)fit;
-    s->period_note =
-        cli_printf("a run of %lld steps a worker: an exchange every %lld of "
-                   "them, not every %u",
-                   (long long)steps, (long long)fit, period);
+    s->period_note = cli_printf("the run has only %lld steps per worker: an "
+                                "exchange every %lld steps instead of every %u",
+                                (long long)steps, (long long)fit, period);
 }
 
 void settings_tell(const settings *s) {

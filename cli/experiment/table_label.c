@@ -40,8 +40,8 @@ static int take_given(table *t, const tree *given, const column_facts *c,
         for (size_t k = 0; k < t->n_words && !known; k++)
             known = strcmp(t->words[k], c->words.text[i]) == 0;
         if (!known)
-            return cli_fail("%s: the label '%s' is '%s' in %lld row%s, which "
-                            "label_values does not have",
+            return cli_fail("%s: the label '%s' is '%s' in %lld row%s; add the "
+                            "value to label_values",
                             file, c->name, c->words.text[i],
                             (long long)c->words.count[i],
                             c->words.count[i] == 1 ? "" : "s");
@@ -98,30 +98,31 @@ static int refuse_texts(const char *file, const column_facts *c) {
                         file, c->name);
     if (c->numbers * 2 > c->filled)
         return cli_fail("%s: the label '%s' has %lld numbers, but also '%s' "
-                        "(row %lld): 'missing: [\"%s\"]' and "
-                        "'on_missing_label: drop' leave such rows out",
+                        "(row %lld); leave such rows out with 'missing: "
+                        "[\"%s\"]' and 'on_missing_label: drop'",
                         file, c->name, (long long)c->numbers, c->odd,
                         (long long)c->odd_row + 1, c->odd);
     return cli_fail("%s: the label '%s' has %zu different strings in %lld "
-                    "rows, such as '%.40s': too many to be classes, and not "
-                    "numbers; is it the right column?",
+                    "rows, such as '%.40s': too many for classes, and not "
+                    "numbers; choose another column with --label",
                     file, c->name, c->words.n, (long long)c->filled, c->odd);
 }
 
 static int decide_text(table *t, const char *file, const column_facts *c,
                        wish want) {
     if (want == WISH_NUMBER)
-        return cli_fail("%s: the label '%s' is to be a number, but row %lld "
-                        "has '%s'",
+        return cli_fail("%s: the label '%s' has to be a number for this model, "
+                        "but row %lld has '%s'",
                         file, c->name, (long long)c->odd_row + 1, c->odd);
     hk_date_order order;
     if (c->words.n > FEW_CLASSES &&
         ((int64_t)c->words.n * 2 > c->filled || facts_is_date(c, &order)))
         return refuse_texts(file, c);
     if (c->words.n > MOST_WORDS)
-        return cli_fail("%s: the label '%s' has more than %d different "
-                        "strings; is it the right column?",
-                        file, c->name, MOST_WORDS);
+        return cli_fail(
+            "%s: the label '%s' has more than %d different strings, too many "
+            "for classes; choose another column with --label",
+            file, c->name, MOST_WORDS);
     take_words(t, c);
     return 0;
 }
@@ -135,13 +136,14 @@ static int decide_classes(table *t, const char *file, const column_facts *c,
         return 0;
     }
     if (given > 0 && (int64_t)c->words.n > given)
-        return cli_fail("%s: the label '%s' has %zu different values, but "
-                        "model.classes is %lld; 0 predicts a number",
-                        file, c->name, c->words.n, (long long)given);
+        return cli_fail(
+            "%s: the label '%s' has %zu different values, but model.classes is "
+            "%lld; set model.classes: 0 to predict a number",
+            file, c->name, c->words.n, (long long)given);
     if (c->words.n > MOST_WORDS)
-        return cli_fail("%s: the label '%s' has more than %d different values: "
-                        "a number to be predicted? Then say model.classes: 0, "
-                        "or a loss for numbers",
+        return cli_fail("%s: the label '%s' has more than %d different values, "
+                        "too many for classes; to predict a number set "
+                        "model.classes: 0, or a loss for numbers",
                         file, c->name, MOST_WORDS);
     take_words(t, c);
     return 0;
@@ -150,9 +152,9 @@ static int decide_classes(table *t, const char *file, const column_facts *c,
 static int decide_number(table *t, const data_user *u, const char *file,
                          const column_facts *c, wish want, int64_t given) {
     if (c->bad)
-        return cli_fail("%s: row %lld: the label '%s' is %s, which is no "
-                        "number to learn",
-                        file, (long long)c->bad_row + 1, c->name, c->bad);
+        return cli_fail(
+            "%s: row %lld: the label '%s' is %s, which is not a finite number",
+            file, (long long)c->bad_row + 1, c->name, c->bad);
     t->classes = 0;
     const bool raw = tree_path(u->x->root, "model.library") != NULL;
     if (raw || want == WISH_NUMBER ||
@@ -169,14 +171,14 @@ static int64_t n_classes(const table *t) {
 
 static char *kind_note(const column_facts *c, wish want, long long n) {
     if (!n)
-        return cli_printf("a number to be predicted%s",
+        return cli_printf("predicted as a number%s",
                           want == WISH_ANY && is_whole(c) &&
                                   c->words.n <= MOST_CLASSES
-                              ? " ('model: {classes: N}' makes it classes)"
+                              ? " (for classes, set 'model: {classes: N}')"
                               : "");
     return cli_printf("%lld classes%s", n,
                       want == WISH_ANY && is_whole(c) && n > 2
-                          ? " ('model: {classes: 0}' predicts a number)"
+                          ? " (to predict a number, set 'model: {classes: 0}')"
                           : "");
 }
 
@@ -184,7 +186,7 @@ static char *note_of(const table *t, const column_facts *c, wish want) {
     char *kind = kind_note(c, want, (long long)n_classes(t));
     if (!c->missing)
         return kind;
-    char *note = cli_printf("%s; %lld row%s without one %s left out", kind,
+    char *note = cli_printf("%s; %lld row%s without a label %s left out", kind,
                             (long long)c->missing, c->missing == 1 ? "" : "s",
                             c->missing == 1 ? "is" : "are");
     free(kind);
@@ -199,11 +201,11 @@ static int check_missing(const data_user *u, const char *file,
         return cli_fail("%s: the label '%s' has no values", file, c->name);
     if (!c->missing || data_drops_unlabelled(u))
         return 0;
-    return cli_fail("%s: row %lld has no label: '%s' is missing in %lld of "
-                    "%lld rows; --set data.train.on_missing_label=drop leaves "
-                    "them out",
-                    file, (long long)f->label_missing_row + 1, c->name,
-                    (long long)c->missing, (long long)f->rows);
+    return cli_fail(
+        "%s: row %lld has no label: '%s' is missing in %lld of %lld rows; "
+        "leave such rows out with --set data.train.on_missing_label=drop",
+        file, (long long)f->label_missing_row + 1, c->name,
+        (long long)c->missing, (long long)f->rows);
 }
 
 int label_decide(table *t, const data_user *u, const char *file,
@@ -282,7 +284,7 @@ static int target_of(const experiment *x, const char *file,
         return cli_fail("%s: model.target is %s, but the label '%s' has the "
                         "value %g; it has to be above %g%s",
                         file, text, c->name, c->min, least,
-                        least == 0 && c->min > -1 ? " (log1p takes it)" : "");
+                        least == 0 && c->min > -1 ? "; use log1p" : "");
     return 0;
 }
 
@@ -318,8 +320,8 @@ static int given_weights(table *t, const tree *list) {
     for (const tree *c = list->child; c; c = c->next) {
         double v;
         if (!cli_parse_float(tree_text(c, ""), &v) || v < 0)
-            return cli_fail("%smodel.class_weights: '%s' is no weight; they "
-                            "are numbers from 0 on, or the word balanced",
+            return cli_fail("%smodel.class_weights: '%s' is not a weight; give "
+                            "numbers of at least 0, or the word balanced",
                             tree_where(list), tree_text(c, ""));
         t->class_weight[i++] = v;
     }
@@ -348,16 +350,16 @@ static int fit_weights(table *t, const data_user *u, const table_facts *f,
         return 0;
     const size_t n = (size_t)n_classes(t);
     if (!n)
-        return cli_fail("%smodel.class_weights: the label '%s' is a number, "
-                        "not classes",
+        return cli_fail("%smodel.class_weights is for classes, but the label "
+                        "'%s' is predicted as a number",
                         tree_where(given), t->label);
     t->class_weight = cli_alloc(n * sizeof *t->class_weight);
     t->n_class_weights = n;
     if (given->kind == TREE_LIST)
         return given_weights(t, given);
     if (strcmp(tree_text(given, ""), "balanced") != 0)
-        return cli_fail("%smodel.class_weights is a list of %zu numbers or the "
-                        "word balanced, not '%s'",
+        return cli_fail("%smodel.class_weights has to be a list of %zu numbers "
+                        "or the word balanced, not '%s'",
                         tree_where(given), n, tree_text(given, ""));
     balanced_weights(t, f, classes);
     return 0;
@@ -370,9 +372,9 @@ int label_fit(table *t, const data_user *u, const char *file,
         t->rows += is_trained_on(t, i, classes);
     const tree *model = tree_get(u->x->root, "model");
     if (n_classes(t) && tree_get(model, "target"))
-        return cli_fail("%smodel.target: the label '%s' has classes, it is no "
-                        "number",
-                        tree_where(tree_get(model, "target")), t->label);
+        return cli_fail(
+            "%smodel.target is for numbers, but the label '%s' has classes",
+            tree_where(tree_get(model, "target")), t->label);
     if (!n_classes(t) && tree_get(model, "canned")) {
         CLI_TRY(target_of(u->x, file, &f->column[f->label], &t->target));
         if (t->target != HK_TARGET_RAW)

@@ -30,18 +30,18 @@ static int read_dialect(const data_user *u, const char *const *files, size_t n,
     const hk_status s = dialect_find(u, files, n, known, n_known, d);
     free(known);
     if (s == HK_E_END)
-        return cli_fail("%s: has no lines; a table has a line of names and "
-                        "rows of values",
-                        files[0]);
+        return cli_fail(
+            "%s: is empty; a table needs a line of names and rows of values",
+            files[0]);
     if (s == HK_E_STATE)
-        return cli_fail("%s: is no file, and a table is read more than "
-                        "once; save it to one first",
+        return cli_fail("%s: is not a regular file, but a table is read more "
+                        "than once; save it to a file first",
                         files[0]);
     if (s != HK_OK)
         return cli_status(s);
     if (columns && !d->header && !names_all(u, d))
-        return cli_fail("%s: its first line does not name the columns, so "
-                        "'columns' has to list all %zu of them, not %zu",
+        return cli_fail("%s: the first line does not name the columns, so "
+                        "'columns' has to list all %zu of them; it lists %zu",
                         files[0], d->n, tree_size(columns));
     if (!names_all(u, d))
         return 0;
@@ -57,21 +57,21 @@ static int no_label(const data_user *u, const char *file, const dialect *d) {
     const char *name = table_label_name(u);
     const char *near = cli_nearest(name, (const char *const *)d->names, d->n);
     if (near)
-        return cli_fail("%s: no column '%s' to learn; did you mean '%s'?",
+        return cli_fail("%s: there is no label column '%s'; did you mean '%s'?",
                         u->x->path, name, near);
     if (d->n == 1)
-        return cli_fail("%s: no column '%s' to learn: %s has the one column "
-                        "'%.60s'; is another delimiter between its values "
-                        "(data.train.delimiter)?",
+        return cli_fail("%s: there is no label column '%s': %s has only the "
+                        "column '%.60s'; if its values have another delimiter, "
+                        "set data.train.delimiter",
                         u->x->path, name, file, d->names[0]);
     if (!d->header)
-        return cli_fail("%s: no column '%s' to learn: the first line of %s "
-                        "looks like values, so its columns are called "
-                        "column_1 to column_%zu; 'header: true' makes that "
-                        "line their names",
-                        u->x->path, name, file, d->n);
-    return cli_fail("%s: no column '%s' to learn; say data.train.label. %s has "
-                    "%s%s%s%s",
+        return cli_fail(
+            "%s: there is no label column '%s': the first line of %s looks "
+            "like values, so the columns are called column_1 to column_%zu; if "
+            "it has names, set 'header: true'",
+            u->x->path, name, file, d->n);
+    return cli_fail("%s: there is no label column '%s'; set data.train.label "
+                    "to a column of %s: %s%s%s%s",
                     u->x->path, name, file, d->names[0],
                     d->n > 2 ? ", " : " and ", d->names[1],
                     d->n > 2 ? ", ..." : "");
@@ -83,12 +83,13 @@ int table_check_types(const data_user *u) {
     for (const tree *c = columns ? columns->child : NULL; c; c = c->next) {
         column_type type;
         if (!column_type_parse(c->text, &type))
-            return cli_fail("%s'%s' has the type '%s'; int, float, text, date, "
-                            "each with [n] or [], and bytes[n] are known",
-                            tree_where(c), c->key, c->text);
+            return cli_fail(
+                "%s'%s' has the unknown type '%s'; types are int, float, text, "
+                "date, each with [n] or [], and bytes[n]",
+                tree_where(c), c->key, c->text);
         if (csv && c->text[strcspn(c->text, "[")])
-            return cli_fail("%s'%s': a column of a csv file has one value; "
-                            "'%s' is for tfrecord",
+            return cli_fail("%s'%s': a column of a csv file has one value per "
+                            "row; the type '%s' is for tfrecord",
                             tree_where(c), c->key, c->text);
     }
     return 0;
@@ -128,13 +129,14 @@ static int check_weight(const char *file, const table_facts *f,
         if (strcmp(c->name, weight) != 0)
             continue;
         if (!facts_is_number(c) || c->missing || c->min < 0 || c->max <= 0)
-            return cli_fail("%s: '%s' is to be the weight of the rows, but it "
-                            "has %s",
+            return cli_fail("%s: '%s' cannot be the weight of the rows "
+                            "(data.train.weight), because it has %s",
                             file, weight,
-                            c->missing            ? "missing values"
-                            : !facts_is_number(c) ? "values that are no numbers"
-                            : c->min < 0          ? "negative values"
-                                                  : "nothing above 0");
+                            c->missing ? "missing values"
+                            : !facts_is_number(c)
+                                ? "values that are not numbers"
+                            : c->min < 0 ? "negative values"
+                                         : "no value above 0");
     }
     return 0;
 }
@@ -153,12 +155,13 @@ static int check_features(const char *file, const table_facts *f,
         }
     }
     if (warning)
-        return cli_fail("%s: no column is left to learn from; '%s' %s", file,
+        return cli_fail("%s: there is no column to learn from; '%s' %s", file,
                         name, warning);
-    return name ? cli_fail("%s: no column is left to learn from; '%s' was left "
-                           "out: %s ('columns: {%s: %s}' takes it)",
+    return name ? cli_fail("%s: there is no column to learn from; '%s' was "
+                           "left out: %s (to use it, set 'columns: {%s: %s}')",
                            file, name, why, name, type)
-                : cli_fail("%s: has no column beside the label to learn from",
+                : cli_fail("%s: has no column except the label; there is "
+                           "nothing to learn from",
                            file);
 }
 
@@ -171,7 +174,7 @@ static void tell_treatments(const experiment *x, const table *t,
     for (size_t i = 0; i < f->n; i++) {
         const table_column *c = table_find(t, f->column[i].name);
         if (roles[i].use == USE_FEATURE && c && ready)
-            roles[i].treatment = own ? cli_strdup("as model.columns says")
+            roles[i].treatment = own ? cli_strdup("as in model.columns")
                                      : columns_treatment(x, c);
     }
 }
@@ -189,8 +192,8 @@ static int check_rows(const char *file, const table_facts *f) {
     if (f->rows == 0)
         return cli_fail("%s: has a line of names, but no rows", file);
     if (f->rows < 3)
-        return cli_fail("%s: has %lld row%s; at least 3 are needed to train on "
-                        "some and score another",
+        return cli_fail("%s: has %lld row%s; at least 3 are needed for "
+                        "training and evaluation",
                         file, (long long)f->rows, f->rows == 1 ? "" : "s");
     return 0;
 }
@@ -211,8 +214,8 @@ static void warn_of_unit(table *t, const experiment *x, const table_facts *f) {
         return;
     add_warning(
         t, cli_printf("the label '%s' has mean %.4g and standard deviation "
-                      "%.4g, and 'layers' learn numbers near 1 best: scale the "
-                      "column, or use 'canned: dnn', which scales it",
+                      "%.4g, but 'layers' learn best from numbers near 1: "
+                      "scale the column, or use 'canned: dnn', which scales it",
                       c->name, c->mean, std));
 }
 
@@ -222,9 +225,10 @@ static void warn_of_few(table *t) {
     const int64_t n = split_count(&t->rows_of, SPLIT_EVAL);
     if (n <= 0 || n >= FEW)
         return;
-    add_warning(t, cli_printf("%lld row%s kept for evaluation: the score says "
-                              "little (--folds 5 uses every row)",
-                              (long long)n, n == 1 ? " is" : "s are"));
+    add_warning(t,
+                cli_printf("only %lld row%s kept for evaluation, so the score "
+                           "is uncertain; --folds 5 evaluates every row",
+                           (long long)n, n == 1 ? " is" : "s are"));
 }
 
 // From facts to columns, labels and sets.

@@ -65,9 +65,8 @@ static void fit_workers(const experiment *x, int64_t rows, settings *s) {
         rows >= least * (int64_t)c->workers)
         return;
     s->workers_note = cli_printf(
-        "one worker instead of %u: they would have %lld rows each, "
-        "and one learns better from few (elastic.least_rows is "
-        "%lld; 0 takes as many as asked)",
+        "one worker instead of %u: each would have only %lld rows, less than "
+        "elastic.least_rows (%lld); set it to 0 to use all workers",
         c->workers, (long long)(rows / c->workers), (long long)least);
     c->workers = 1;
     c->elastic = NULL;

@@ -129,8 +129,8 @@ static void tell_labels(const experiment *x, const table *t) {
     if (n)
         cli_note("the label '%s' has %lld classes", t->label, n);
     else
-        cli_note("the label '%s' is a number to be predicted (model.classes "
-                 "makes it classes)",
+        cli_note("the label '%s' is predicted as a number (for classes, set "
+                 "model.classes)",
                  t->label);
 }
 
@@ -144,9 +144,10 @@ static int learn_labels(table *t, const data_user *u) {
     const hk_status s = look_at_all(t, u, !given, &l);
     int failed = cli_status(s);
     if (!failed && l.words.n > MOST_WORDS)
-        failed = cli_fail("%s: the label '%s' has more than %d different "
-                          "strings; is it the right column?",
-                          u->x->path, t->label, MOST_WORDS);
+        failed = cli_fail(
+            "%s: the label '%s' has more than %d different strings, too many "
+            "for classes; choose another column with data.train.label",
+            u->x->path, t->label, MOST_WORDS);
     if (!failed && given) {
         t->n_words = l.words.n;
         t->words = cli_alloc((t->n_words + 1) * sizeof *t->words);
@@ -180,7 +181,8 @@ int table_learn_tfrecord(table *t, const data_user *u) {
     const split_plan plan = data_split_plan(u->x);
     split_blocks(&t->rows_of, &plan);
     if (!table_find(t, t->label))
-        return cli_fail("%s: no column '%s' to learn; say data.train.label",
-                        u->x->path, t->label);
+        return cli_fail(
+            "%s: 'columns' has no label column '%s'; set data.train.label",
+            u->x->path, t->label);
     return learn_labels(t, u);
 }

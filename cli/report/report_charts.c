@@ -24,11 +24,11 @@ static const struct {
     {"worker/distance", "Distance of each worker to the center"},
     {"worker/staleness",
      "Staleness: exchanges of others since the worker's last one"},
-    {"worker/exchanges", "Exchanges with the center, one mark each"},
+    {"worker/exchanges", "Exchanges with the center, one point each"},
     {"worker/cosine",
      "Cosine between a worker's last step and the pull of the center"},
     {"worker/exchange_share", "Share of a worker's time in exchanges"},
-    {"worker/railed", "Times a worker went back to the center"},
+    {"worker/railed", "Returns of a worker to the center (divergence guard)"},
     {"examples/sec", "Examples a second"},
     {"global_step/sec", "Global steps a second"},
     {"learning_rate", "Learning rate"},
@@ -257,8 +257,8 @@ static void tell_kept(FILE *f, const series_set *s) {
         if (strncmp(c->group, "eval/", 5) != 0 || isnan(c->kept) || !kept)
             continue;
         fprintf(f,
-                "<p>The model is that of step %.0f, which scored best; "
-                "training went on to step %.0f.</p>\n",
+                "<p>The model is that of step %.0f, which had the best "
+                "evaluation; training continued to step %.0f.</p>\n",
                 kept->step, c->points[c->count - 1].step);
         return;
     }

@@ -40,8 +40,9 @@ static size_t *confusion(const scores *s) {
 static void write_matrix(FILE *f, const scores *s, const size_t *m) {
     const size_t n = s->n_classes;
     fputs(
-        "<h3>Confusion</h3><div class=\"scroll\" tabindex=\"0\" role=\"region\""
-        " aria-label=\"Confusion\"><table><thead><tr><th>is, predicted as</th>",
+        "<h3>Confusion</h3><div class=\"scroll\" tabindex=\"0\" "
+        "role=\"region\" aria-label=\"Confusion\"><table><thead><tr><th>label, "
+        "predicted as</th>",
         f);
     for (size_t k = 0; k < n; k++) {
         fputs("<th>", f);
@@ -190,10 +191,10 @@ static void write_residuals(FILE *f, const scores *s, size_t number) {
 static void write_importance(FILE *f, const scores *s) {
     const double most = s->columns[0].loss > 0 ? s->columns[0].loss : 1;
     fprintf(f,
-            "<h3>Columns</h3><p>How much %s suffers when a column's values "
-            "are mixed up among the rows.</p><div class=\"scroll\" "
-            "tabindex=\"0\" role=\"region\" aria-label=\"Columns\"><table>"
-            "<tbody>\n",
+            "<h3>Columns</h3><p>By how much %s gets worse when the values of a "
+            "column are shuffled among the rows.</p><div class=\"scroll\" "
+            "tabindex=\"0\" role=\"region\" "
+            "aria-label=\"Columns\"><table><tbody>\n",
             s->metric);
     for (size_t i = 0; i < s->n_columns && i < 40; i++) {
         const double share = fmax(0, s->columns[i].loss / most);

@@ -263,12 +263,12 @@ static void compare(FILE *f, const series_set *s, tree *const *all) {
             differences(&(walk){memory, all, s->n_runs, i}, all[i], "");
     fclose(memory);
     if (!size) {
-        fputs("<p>The same for all runs.</p>\n", f);
+        fputs("<p>All runs have the same settings.</p>\n", f);
         free(rows);
         return;
     }
-    fputs("<p>What differs:</p><div class=\"scroll\" tabindex=\"0\"><table>"
-          "<thead><tr><th scope=\"col\">key</th>",
+    fputs("<p>Settings that differ:</p><div class=\"scroll\" "
+          "tabindex=\"0\"><table><thead><tr><th scope=\"col\">key</th>",
           f);
     for (size_t i = 0; i < s->n_runs; i++) {
         html_in(f, "<th scope=\"col\">", s->runs[i], "</th>");

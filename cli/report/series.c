@@ -286,9 +286,10 @@ int series_read(series_set *s, const char *path) {
     size_t found = 0;
     int failed = walk(s, clean, run, "", 0, false, &found);
     if (!failed && !found)
-        failed = cli_fail("%s: no event files in it (events.out.tfevents.*); "
-                          "give the model_dir of a run",
-                          path);
+        failed =
+            cli_fail("%s: the folder has no event files "
+                     "(events.out.tfevents.*); give the model_dir of a run",
+                     path);
     if (!failed) {
         char **runs = cli_alloc((s->n_runs + 1) * sizeof *runs);
         if (s->n_runs)

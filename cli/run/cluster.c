@@ -189,16 +189,16 @@ static int start_center(const cli_args *a, const hk_cluster_config *config,
         if (!failed)
             failed = record_experiment(plan.asked);
         if (failed && came_back) { // a full disk
-            cli_note("center: goes on from %s with the experiment.json of "
-                     "before",
-                     plan.file);
+            cli_note(
+                "center: continues from %s with the earlier experiment.json",
+                plan.file);
             failed = 0;
         }
     }
     free(plan.asked);
     if (!failed && !plan.file && !plan.model_dir)
-        cli_note("center: without an experiment, --model-dir and --center-file "
-                 "it keeps nothing beyond its end");
+        cli_note("center: nothing is saved when it ends; give an experiment, "
+                 "--model-dir or --center-file to keep the result");
     return failed;
 }
 
@@ -406,11 +406,11 @@ static void greet(const job *j, const hk_cluster_info *info,
         cli_note("worker: training %s", j->x->name);
     settings_tell(&j->s);
     if (!info->n_workers)
-        cli_note("how many workers there are is not known (--workers): each "
-                 "pulls the center as if it were alone");
+        cli_note("the number of workers is unknown: each worker moves the "
+                 "center as if it were the only one; set --workers");
     if (!j->s.config.not_chief && (j->s.early_stop_steps || j->s.stop_metric))
-        cli_note("run.stop_metric and run.early_stop_steps end runs of one "
-                 "process only; this one goes on to its bounds");
+        cli_note("run.stop_metric and run.early_stop_steps are for runs of one "
+                 "process; this run ends at its steps, epochs or seconds");
     if (hk_role_worker_metrics(w))
         cli_note("metrics at http://%s/metrics", hk_role_worker_metrics(w));
 }
@@ -561,7 +561,8 @@ int run_as(const cli_args *a, const hk_cluster_config *c) {
     case HK_TASK_CHIEF:
         return role_worker(a, c);
     default:
-        return cli_fail("the task '%s' of %s has nothing to do here",
+        return cli_fail("the task type '%s' of %s is not a role of Hooke "
+                        "(center, chief, worker, evaluator)",
                         info.task_type, hk_launcher_name(info.launcher));
     }
 }
@@ -582,7 +583,7 @@ static void tell_role(const hk_cluster_config *c, const hk_cluster_info *info) {
     else if (at)
         cli_note("%s: this process is %s; center %d of %u is %s %s", launcher,
                  who, center, info->n_centers,
-                 runs_center ? "a thread of it, at" : "at", at);
+                 runs_center ? "a thread of this process, at" : "at", at);
     else
         cli_note("%s: this process is %s", launcher, who);
     free(who);

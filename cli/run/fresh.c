@@ -72,16 +72,18 @@ int run_afresh(const cli_args *a) {
     size_t removed = 0;
     int failed = experiment_open(a, cli_operand(a, 0), &x);
     if (!failed && x->run_dir)
-        failed = cli_fail("--fresh: %s is the run itself; name its experiment",
+        failed = cli_fail("--fresh: %s is the folder of the run to remove; "
+                          "name its experiment instead",
                           x->run_dir);
     if (!failed)
         failed = settings_read(x, a, &s);
     if (!failed && is_busy(s.model_dir))
-        failed = cli_fail("%s: another process trains there", s.model_dir);
+        failed = cli_fail("%s: another process is training in this folder",
+                          s.model_dir);
     if (!failed)
         failed = clear(s.model_dir, false, &removed);
     if (!failed && removed)
-        cli_note("%s: %zu files of an earlier run are removed", s.model_dir,
+        cli_note("%s: removed %zu files of an earlier run", s.model_dir,
                  removed);
     return failed;
 }

@@ -15,7 +15,8 @@ static void comment_rate(const job *j) {
                  "above 10; 0.001 to 0.1 is usual",
                  rate);
     else if (rate > 0 && rate < 1e-9)
-        cli_note("optimizer.learning_rate is %g: the weights will hardly move",
+        cli_note("optimizer.learning_rate is %g: the weights will hardly "
+                 "change; 0.001 to 0.1 is usual",
                  rate);
 }
 
@@ -26,8 +27,8 @@ static void comment_batch(const job *j) {
     const table *t = table_of(j->x);
     const int64_t rows = t && t->rows ? t->rows : data_rows(j->x, batch);
     if (batch > rows)
-        cli_note("data.train.batch is %lld, and there are %lld examples: a "
-                 "step sees all of them, some several times",
+        cli_note("data.train.batch is %lld, but there are only %lld examples: "
+                 "every step uses all of them, some several times",
                  (long long)batch, (long long)rows);
 }
 
@@ -39,8 +40,9 @@ static void comment_dropout(const tree *t) {
          (strcmp(t->key, "rate") == 0 && t->parent && t->parent->key &&
           strcmp(t->parent->key, "dropout") == 0)) &&
         tree_float(t, 0) * 100 > HIGH_DROPOUT)
-        cli_note("%sdropout is %s: of a hundred values %g go on", tree_where(t),
-                 t->text, 100 - 100 * tree_float(t, 0));
+        cli_note("%sdropout is %s: only %g %% of the values are kept; 0.1 to "
+                 "0.5 is usual",
+                 tree_where(t), t->text, 100 - 100 * tree_float(t, 0));
     for (const tree *c = t->kind == TREE_SCALAR ? NULL : t->child; c;
          c = c->next)
         comment_dropout(c);
@@ -75,11 +77,12 @@ static void comment_optimizer(const job *j) {
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (tree_get(t, numbers[i]) &&
             hk_optimizer_get(o, numbers[i], &v) == HK_E_NOT_FOUND)
-            cli_note("optimizer.%s has no effect: %s has no such number",
-                     numbers[i], tree_text(tree_get(t, "type"), "this one"));
+            cli_note("optimizer.%s has no effect: %s has no such parameter",
+                     numbers[i],
+                     tree_text(tree_get(t, "type"), "this optimizer"));
     if (tree_bool(tree_get(t, "nesterov"), false) &&
         j->s.optimizer.kind != HK_OPT_MOMENTUM)
-        cli_note("optimizer.nesterov has no effect: it is for momentum");
+        cli_note("optimizer.nesterov has no effect: only momentum uses it");
     hk_optimizer_destroy(o);
 }
 

@@ -41,7 +41,7 @@ static int read_one(const char *path, sums_file *s) {
             ? cli_parse_part(s->data + strlen(HEAD), &s->part, &s->parts)
             : NULL;
     if (!end || *end != '\n')
-        return cli_fail("%s: not the sums of hooke evaluate --sums", path);
+        return cli_fail("%s: is not a file of hooke evaluate --sums", path);
     s->bytes = end + 1;
     s->size = size - (size_t)(end + 1 - s->data);
     return 0;
@@ -56,10 +56,12 @@ static int by_part(const void *a, const void *b) {
 static int check_all(const char *pattern, const sums_file *s, size_t n) {
     for (size_t i = 0; i < n; i++) {
         if (s[i].parts != s[0].parts)
-            return cli_fail("%s: parts of %lld and of %lld", pattern,
-                            (long long)s[0].parts, (long long)s[i].parts);
+            return cli_fail("%s: the files are parts of %lld and of %lld; "
+                            "merge parts of one evaluation only",
+                            pattern, (long long)s[0].parts,
+                            (long long)s[i].parts);
         if (i && s[i].part == s[i - 1].part)
-            return cli_fail("%s: part %lld of %lld is there twice", pattern,
+            return cli_fail("%s: part %lld of %lld occurs twice", pattern,
                             (long long)s[i].part, (long long)s[i].parts);
         if (s[i].part != (int64_t)i + 1)
             return cli_fail("%s: part %zu of %lld is missing", pattern, i + 1,

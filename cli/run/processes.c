@@ -202,12 +202,12 @@ static void on_end(family *f, int i, int status) {
     if (code == 0 || f->asked || f->code)
         return;
     if (i == 0) {
-        cli_fail("the center ended with code %d", code);
+        cli_fail("the center ended with exit code %d", code);
         fail(f, CLI_FAILED);
     } else if (code >= 128 && c->restarts < RESTARTS) {
         c->restarts++;
-        cli_note("worker %d ended with code %d; starting it again", i - 1,
-                 code);
+        cli_note("worker %d ended with exit code %d; it is started again",
+                 i - 1, code);
         if (!start(f, c))
             fail(f, CLI_FAILED);
     } else {
@@ -232,7 +232,8 @@ static void on_ask(family *f, int number) {
             kill(f->all[0].pid, SIGKILL);
     }
     if (!f->asked && number == SIGINT && isatty(STDERR_FILENO))
-        cli_note("\nstopping; Ctrl-C again leaves at once");
+        cli_note("\n"
+                 "stopping; a second Ctrl-C ends at once");
     f->asked = number;
     tell_workers(f, SIGTERM);
 }
@@ -300,7 +301,7 @@ int run_processes(const cli_args *a) {
         return code;
     const int n = (int)s.config.workers;
     if (n > MOST)
-        return cli_fail("%d processes: at most %d", n, MOST);
+        return cli_fail("%d processes are too many; the limit is %d", n, MOST);
     settings_tell(&s);
     char *dir = make_folder();
     if (!dir)

@@ -19,24 +19,29 @@ int run_processes(const cli_args *a); // center and workers as children
 
 #define CLUSTER_OPTIONS                                                        \
     CLI_OPTION("center", 0, CLI_STRING, "ADDRESSES",                           \
-               "centers, host:port separated by commas; also unix:PATH, "      \
-               "shm:PATH"),                                                    \
+               "addresses of all centers, separated by commas: host:port, "    \
+               "unix:PATH or shm:PATH"),                                       \
         CLI_OPTION("center-dns", 0, CLI_STRING, "PATTERN",                     \
-                   "the same as a pattern: ps-{i}.svc:2222"),                  \
+                   "addresses of all centers as a pattern: ps-{i}.svc:2222"),  \
         CLI_OPTION("index", 0, CLI_STRING, "N",                                \
-                   "index of this process among those of its role; "           \
-                   "hostname: the digits at the end of the host name"),        \
+                   "index of this process in its role; hostname: the digits "  \
+                   "at the end of the host's name"),                           \
         LAUNCH_OPTIONS
 #define LAUNCH_OPTIONS                                                         \
     CLI_OPTION("center-count", 0, CLI_INT, "N",                                \
-               "number of centers: of the pattern, or among the ranks"),       \
-        CLI_OPTION("port", 0, CLI_INT, "N", "port of center 0"),               \
-        CLI_OPTION("hostfile", 0, CLI_FILE, "FILE", "hosts of MPI ranks"),     \
+               "number of centers, with --center-dns or among the ranks of a " \
+               "launcher"),                                                    \
+        CLI_OPTION("port", 0, CLI_INT, "N",                                    \
+                   "port of center 0 among the ranks of a launcher"),          \
+        CLI_OPTION("hostfile", 0, CLI_FILE, "FILE",                            \
+                   "file with the hosts of the MPI ranks"),                    \
         CLI_CHOICES("launcher", 0, "flags|tf_config|torchrun|slurm|mpi|none",  \
-                    "uses this launcher only; default: the first one found"),  \
-        CLI_OPTION("key", 0, CLI_FILE, "FILE", "cluster key of hooke keygen"), \
+                    "uses this launcher only; default: all are checked"),      \
+        CLI_OPTION("key", 0, CLI_FILE, "FILE",                                 \
+                   "file of the cluster key, from hooke keygen"),              \
         CLI_SWITCH("insecure", 0,                                              \
-                   "needs no key, also for other hosts and other users"),      \
+                   "allows connections without a key: to other hosts, or "     \
+                   "between users of this host"),                              \
         CLI_OPTION("metrics", 0, CLI_STRING, "HOST:PORT",                      \
                    "serves /metrics and /status at this address; port 0 "      \
                    "selects a free port")
@@ -46,14 +51,14 @@ int run_processes(const cli_args *a); // center and workers as children
                "default: center.bin in the model_dir; none: memory only"),     \
         CLI_OPTION("durability", 0, CLI_STRING, "POLICY",                      \
                    "process, snapshot:SECONDS or always; default process"),    \
-        CLI_OPTION(                                                            \
-            "linger", 0, CLI_FLOAT, "S",                                       \
-            "ends a run after S seconds without a worker; default 300"),       \
+        CLI_OPTION("linger", 0, CLI_FLOAT, "S",                                \
+                   "seconds that the center waits without a worker before it " \
+                   "ends; default 300"),                                       \
         CLI_OPTION("reset-worker", 0, CLI_INT, "N",                            \
-                   "frees the id of a worker in the center file, if the "      \
-                   "center refuses it as fenced off")
+                   "resets worker N in the center file, if its index is "      \
+                   "refused although no other process uses it")
 #define CONNECT_OPTION                                                         \
     CLI_OPTION("connect", 0, CLI_FLOAT, "S",                                   \
-               "seconds to wait until the centers are up; default 60")
+               "seconds to wait for the centers to start; default 60")
 
 #endif // CLI_PROCESSES_H

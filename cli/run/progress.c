@@ -277,7 +277,7 @@ static void sooner_with(const hk_estimator_info *e, double gflop, char *out,
     const uint32_t fit = hk_rates_worker_count(c.threads, gflop);
     out[0] = '\0';
     if (e->config->all_workers == 1 && fit > 1)
-        snprintf(out, size, "; --workers %u would be sooner", fit);
+        snprintf(out, size, "; --workers %u would be faster", fit);
 }
 
 static hk_status tell_threads(void *self, hk_run *run) {

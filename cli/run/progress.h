@@ -22,6 +22,7 @@ void progress_close(progress *p);
 
 #define PROGRESS_OPTION                                                        \
     CLI_CHOICES("progress", 0, "auto|bar|plain|none",                          \
-                "one live line, plain lines every few seconds, or nothing")
+                "one line that is updated, plain lines every few seconds, or " \
+                "no progress")
 
 #endif // CLI_PROGRESS_H

@@ -163,9 +163,9 @@ static char *stop_reason(const hk_train_result *t, bool went_back,
                          const settings *s) {
     switch (t->reason) {
     case HK_STOP_REQUESTED:
-        return cli_strdup("; stopped on request, a checkpoint is written");
+        return cli_strdup("; stopped on request; a checkpoint was written");
     case HK_STOP_TIME:
-        return cli_strdup("; the time limit (run.seconds) is reached");
+        return cli_strdup("; stopped: the time limit run.seconds was reached");
     case HK_STOP_HOOK:
         return early_reason(went_back, s);
     case HK_STOP_NAN:
@@ -193,13 +193,13 @@ void result_train(const hk_train_result *t, int64_t reached,
                   const settings *s) {
     char *back =
         t->global_step < reached
-            ? cli_printf("the run ends with the model of step %lld, which had "
-                         "the best %s",
-                         (long long)t->global_step, s->config.best_metric)
+            ? cli_printf(
+                  "the result is the model of step %lld, which had the best %s",
+                  (long long)t->global_step, s->config.best_metric)
             : NULL;
     if (t->reason == HK_STOP_DONE)
-        cli_note("nothing to do: the %s is at step %lld already; a larger "
-                 "--%s continues it",
+        cli_note("nothing to do: the %s is already at step %lld; continue with "
+                 "a larger --%s",
                  back ? "run" : "model", (long long)reached,
                  s->epochs ? "epochs" : "steps");
     else

@@ -50,8 +50,8 @@ static hk_status check_build(const char *name, const char *file,
     if (memcmp(its, &ours, sizeof ours) == 0)
         return HK_OK;
     return hki_fail(HK_E_BACKEND,
-                    "backend %s: %s is of another build (Hooke %u.%u.%u) than "
-                    "this library (%s)",
+                    "backend %s: %s belongs to another build (Hooke %u.%u.%u) "
+                    "than this library (%s); install both from one build",
                     name, file, its->version[0], its->version[1],
                     its->version[2], hk_version());
 }
@@ -68,7 +68,7 @@ hk_status hki_plugin_load(const char *name, const char *file,
     const hki_plugin *const plugin = dlsym(lib, "hki_plugin_entry");
     HKI_TRY_OR(plugin == NULL
                    ? hki_fail(HK_E_BACKEND,
-                              "backend %s: %s is no plug-in of Hooke", name,
+                              "backend %s: %s is not a plug-in of Hooke", name,
                               file)
                    : check_build(name, file, plugin),
                dlclose(lib));

@@ -65,7 +65,7 @@ static hk_status number_of(const char *name, size_t *out) {
     for (*out = 0; *out < HKI_COUNT(rows); ++*out)
         if (strcmp(rows[*out].name, name) == 0)
             return HK_OK;
-    return hki_fail(HK_E_NOT_FOUND, "plan: no backend named %s", name);
+    return hki_fail(HK_E_NOT_FOUND, "plan: there is no backend named %s", name);
 }
 
 hk_status hki_backend_find(const char *name, const hki_backend **out) {
@@ -107,8 +107,8 @@ static hk_status get_info(size_t i, hk_backend_info *out) {
 
 hk_status hk_backend_get_info(size_t i, hk_backend_info *out) {
     if (i >= N_LISTED || out == NULL)
-        return hki_fail(HK_E_NOT_FOUND, "no backend number %zu of %zu", i,
-                        N_LISTED);
+        return hki_fail(HK_E_NOT_FOUND, "there is no backend number %zu of %zu",
+                        i, N_LISTED);
     return get_info(i, out);
 }
 
@@ -129,7 +129,7 @@ static hk_status check_driver(const row *r) {
     if (lib == NULL)
         return hki_fail(HK_E_BACKEND,
                         "device %s: this machine has no GPU driver (%s was not "
-                        "found); --device cpu needs none",
+                        "found); use --device cpu",
                         r->name, r->driver);
     dlclose(lib);
     return HK_OK;
@@ -142,8 +142,8 @@ static hk_status load_for_device(size_t i, const hki_backend **out) {
     char text[512];
     snprintf(text, sizeof text, "%s", hk_last_error());
     return hki_fail(s,
-                    "%s; it is built where nvcc is (HOOKE_CUDA=on) and needs "
-                    "the libraries of CUDA; --device cpu needs neither",
+                    "%s; the plug-in has to be built with nvcc (HOOKE_CUDA=on) "
+                    "and needs the CUDA libraries; use --device cpu",
                     text);
 }
 
@@ -190,7 +190,7 @@ static hk_status find_device(const char *name, hk_device *out) {
         return name[length] == ':' ? one_of(name, number, out) : HK_OK;
     }
     return hki_fail(HK_E_INVALID_ARG,
-                    "device %s: it is auto, cpu, cuda or cuda:N", name);
+                    "device %s: it has to be auto, cpu, cuda or cuda:N", name);
 }
 
 hk_status hk_device_find(const char *name, hk_device *out) {
@@ -211,7 +211,8 @@ hk_status hk_device_find(const char *name, hk_device *out) {
 hk_status hk_device_text(const hk_device *d, uint32_t i, char *text,
                          size_t size) {
     if (d == NULL || text == NULL || size == 0)
-        return hki_fail(HK_E_INVALID_ARG, "device: no room for its text");
+        return hki_fail(HK_E_INVALID_ARG,
+                        "device: the buffer for its description is too small");
     if (d->backend == NULL) {
         snprintf(text, size, "cpu");
         return HK_OK;

@@ -6,7 +6,8 @@ hk_status hki_buf_reserve(hki_buf *b, size_t more) {
     size_t need;
     if (hki_add_overflow(b->size, more, &need) ||
         hki_add_overflow(need, 1, &need))
-        return hki_fail(HK_E_NO_MEMORY, "cannot allocate %zu more bytes", more);
+        return hki_fail(HK_E_NO_MEMORY,
+                        "out of memory: cannot allocate %zu more bytes", more);
     if (need <= b->capacity)
         return HK_OK;
     const size_t twice = b->capacity > SIZE_MAX / 2 ? need : b->capacity * 2;

@@ -62,7 +62,8 @@ static hk_status open_read(const char *path, int flags, int *fd,
     const int f = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags);
     struct stat st;
     if (f < 0 && errno == ELOOP && flags != 0)
-        return hki_fail(HK_E_DENIED, "%s: is a link; a file is wanted here",
+        return hki_fail(HK_E_DENIED,
+                        "%s: is a symbolic link; a regular file is needed",
                         path);
     if (f < 0)
         return hki_io_fail(errno, path, "open");
@@ -99,8 +100,8 @@ hk_status hki_file_read_at(int fd, const char *path, uint64_t offset,
             return hki_io_fail(errno, path, "read");
         if (n == 0)
             return hki_fail(HK_E_DATA,
-                            "%s: cut short: %zu bytes were expected from byte "
-                            "%llu on, there are %zu",
+                            "%s: truncated: %zu bytes were expected from byte "
+                            "%llu on, but there are %zu",
                             path, size, (unsigned long long)offset, done);
         done += (size_t)n;
     }
@@ -146,7 +147,8 @@ static hk_status read_whole(int fd, const char *path, uint64_t n, size_t limit,
     uint8_t *b = NULL;
     hk_status s = HK_OK;
     if (n > limit)
-        s = hki_fail(HK_E_DATA, "%s: %llu bytes, more than %zu", path,
+        s = hki_fail(HK_E_DATA,
+                     "%s: has %llu bytes, more than the limit of %zu", path,
                      (unsigned long long)n, limit);
     if (s == HK_OK)
         s = hki_alloc_array((size_t)n + 1, 1, &b);
@@ -207,7 +209,8 @@ static hk_status lock_temp(int fd, const char *temp, bool *stale) {
     *stale = false;
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno == EWOULDBLOCK)
-            return hki_fail(HK_E_EXISTS, "%s: another writer is at it", temp);
+            return hki_fail(HK_E_EXISTS,
+                            "%s: another process is writing this file", temp);
         return HK_OK; // a file system without locks
     }
     *stale = fstat(fd, &mine) != 0 || stat(temp, &there) != 0 ||
@@ -218,14 +221,14 @@ static hk_status lock_temp(int fd, const char *temp, bool *stale) {
 hk_status hki_file_make_private(int fd, const char *path) {
     struct stat st;
     if (fstat(fd, &st) != 0)
-        return hki_io_fail(errno, path, "look at");
+        return hki_io_fail(errno, path, "examine");
     if (st.st_uid != geteuid())
         return hki_fail(HK_E_DENIED,
-                        "%s: belongs to user %u, who may not see what user %u "
-                        "writes; remove it",
+                        "%s: belongs to user %u and would show that user the "
+                        "data of user %u; remove it",
                         path, (unsigned)st.st_uid, (unsigned)geteuid());
     if (fchmod(fd, 0600) != 0)
-        return hki_io_fail(errno, path, "keep from others");
+        return hki_io_fail(errno, path, "protect from other users");
     return HK_OK;
 }
 
@@ -250,7 +253,9 @@ static hk_status open_temp(hki_file *f) {
         f->fd = -1;
         HKI_TRY(s);
     }
-    return hki_fail(HK_E_IO, "%s: others remove it again and again", f->temp);
+    return hki_fail(HK_E_IO,
+                    "%s: other processes remove this file again and again",
+                    f->temp);
 }
 
 static void free_file(hki_file *f) {
@@ -266,7 +271,7 @@ static hk_status check_place(const char *path) {
     struct stat st;
     if (stat(path, &st) != 0 || S_ISREG(st.st_mode))
         return HK_OK;
-    return hki_fail(HK_E_IO, "%s: is %s, not a file", path,
+    return hki_fail(HK_E_IO, "%s: is %s, not a regular file", path,
                     S_ISDIR(st.st_mode) ? "a folder" : "a device or a pipe");
 }
 
@@ -416,7 +421,7 @@ hk_status hki_folder_make(const char *path) {
             *slash = '\0';
         if (!hki_path_is_dir(copy) && hki_io()->mkdir(copy, 0777) != 0 &&
             errno != EEXIST)
-            return hki_io_fail(errno, copy, "make the folder");
+            return hki_io_fail(errno, copy, "create the folder");
         if (slash == NULL)
             break;
         *slash = '/';

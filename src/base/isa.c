@@ -50,12 +50,14 @@ const char *hki_isa_name(hk_isa isa) {
 hk_status hki_isa_resolve(const char *what, hk_isa asked, hk_isa *out) {
     const hk_isa best = hki_isa_best();
     if ((int)asked < HK_ISA_AUTO || (int)asked > HK_ISA_V4)
-        return hki_fail(HK_E_INVALID_ARG, "%s: unknown isa level %d", what,
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: unknown instruction set (isa) %d", what,
                         (int)asked);
     if (asked > best)
         return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: isa level %s, this machine offers %s", what,
-                        hki_isa_name(asked), hki_isa_name(best));
+                        "%s: the instruction set (isa) %s was requested, but "
+                        "this machine offers %s",
+                        what, hki_isa_name(asked), hki_isa_name(best));
     *out = asked == HK_ISA_AUTO ? best : asked;
     return HK_OK;
 }

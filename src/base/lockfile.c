@@ -26,8 +26,8 @@ static hk_status held_by_another(const char *path, int fd) {
     const ssize_t n = pread(fd, text, sizeof text - 1, 0);
     const long pid = n > 0 ? strtol(text, NULL, 10) : 0;
     if (pid <= 0)
-        return hki_fail(HK_E_EXISTS, "%s: held by another process", path);
-    return hki_fail(HK_E_EXISTS, "%s: held by %s %ld", path,
+        return hki_fail(HK_E_EXISTS, "%s: locked by another process", path);
+    return hki_fail(HK_E_EXISTS, "%s: locked by %s %ld", path,
                     pid == (long)getpid() ? "this process," : "process", pid);
 }
 
@@ -80,7 +80,8 @@ hk_status hki_lockfile_take(const char *path, hki_lockfile **out) {
     for (int i = 0; i < TRIES && l->fd < 0 && s == HK_OK; i++)
         s = attempt(path, &l->fd);
     if (s == HK_OK && l->fd < 0)
-        s = hki_fail(HK_E_IO, "%s: the lock file vanishes again and again",
+        s = hki_fail(HK_E_IO,
+                     "%s: other processes remove the lock file again and again",
                      path);
     HKI_TRY_OR(s, hki_free(l));
     write_pid(l->fd);

@@ -21,16 +21,17 @@ hk_status hki_options_copy(void *dst, size_t dst_size, const void *src,
     memcpy(&size, src, sizeof size);
     if (size < sizeof size || size > MAX_OPTIONS_BYTES)
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: struct_size is %zu; fill the options with their "
-                        "_init call first",
+                        "%s: struct_size is %zu; call the _init function of "
+                        "the options first",
                         what, size);
     const unsigned char *bytes = src;
     for (size_t i = dst_size; i < size; i++)
         if (bytes[i] != 0)
-            return hki_fail(HK_E_INVALID_ARG,
-                            "%s: options of %zu bytes set byte %zu, which "
-                            "this library (%zu bytes) does not know",
-                            what, size, i, dst_size);
+            return hki_fail(
+                HK_E_INVALID_ARG,
+                "%s: the options have %zu bytes and set byte %zu, but this "
+                "library knows only %zu; it is older than the program",
+                what, size, i, dst_size);
     memcpy(dst, src, HKI_MIN(size, dst_size));
     memcpy(dst, &dst_size, sizeof dst_size);
     return HK_OK;

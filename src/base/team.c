@@ -169,13 +169,13 @@ static hk_status check_team(const char *who, int threads, const openmp *omp) {
                         who, threads);
     if (threads > 1 && omp->in_parallel())
         return hki_fail(HK_E_STATE,
-                        "%s: called from inside an OpenMP parallel region, "
-                        "where %d threads cannot be had",
+                        "%s: called inside of an OpenMP parallel region, which "
+                        "does not allow %d threads",
                         who, threads);
     if (omp->get_thread_limit() < threads)
         return hki_fail(HK_E_STATE,
-                        "%s: %d threads are needed, the OpenMP thread limit "
-                        "is %d",
+                        "%s: %d threads are needed, but the OpenMP thread "
+                        "limit is %d (OMP_THREAD_LIMIT)",
                         who, threads, omp->get_thread_limit());
     if (threads > 1 && omp->get_max_active_levels() < 1)
         return hki_fail(HK_E_STATE,
@@ -247,7 +247,8 @@ uint32_t hki_team_share(uint32_t budget, uint32_t n) {
 
 hk_status hki_team_threads(const char *what, uint32_t asked, uint32_t *out) {
     if (asked > MAX_THREADS)
-        return hki_fail(HK_E_INVALID_ARG, "%s: %u threads, at most %d", what,
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: %u threads are too many; the limit is %d", what,
                         asked, MAX_THREADS);
     *out = asked != 0 ? asked : HKI_MIN(hki_cpu_count(), MAX_THREADS);
     return HK_OK;

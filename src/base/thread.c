@@ -38,7 +38,7 @@ static hk_status one_cpu(int i, cpu_set_t *set) {
         return hki_fail(HK_E_INVALID_ARG, "thread pin: CPU %d is negative", i);
     if (cpus.count == 0)
         return hki_fail(HK_E_UNSUPPORTED,
-                        "thread pin: the system does not tell its CPUs");
+                        "thread pin: the system does not report its CPUs");
     int left = i % cpus.count;
     size_t cpu = 0;
     while (!CPU_ISSET(cpu, &cpus.set) || left-- > 0)
@@ -81,7 +81,8 @@ uint32_t hki_cpu_count(void) {
 #else
 hk_status hki_thread_pin(int i) {
     return hki_fail(HK_E_UNSUPPORTED,
-                    "thread pin: CPU %d: not offered by this system", i);
+                    "thread pin: CPU %d: this system does not support pinning",
+                    i);
 }
 
 static hk_status pin_attr(pthread_attr_t *attr, int cpu) {

@@ -12,7 +12,8 @@ struct hki_packer {
 hk_status hki_packer_create(hki_packing packing, int level, hki_packer **out) {
     hki_packer *p;
     if (packing == HKI_UNPACKED || level < 1 || level > 9)
-        return hki_fail(HK_E_INVALID_ARG, "packer: packing %d, level %d",
+        return hki_fail(HK_E_INVALID_ARG,
+                        "compressor: unknown compression %d or level %d",
                         (int)packing, level);
     HKI_TRY(hki_zalloc_array(1, sizeof *p, &p));
     p->z = HKI_ZLIB_MEMORY;
@@ -20,7 +21,7 @@ hk_status hki_packer_create(hki_packing packing, int level, hki_packer **out) {
     if (deflateInit2(&p->z, level, Z_DEFLATED, window, 8, Z_DEFAULT_STRATEGY) !=
         Z_OK) {
         hki_free(p);
-        return hki_fail(HK_E_NO_MEMORY, "packer: no memory");
+        return hki_fail(HK_E_NO_MEMORY, "compressor: out of memory");
     }
     *out = p;
     return HK_OK;
@@ -41,7 +42,7 @@ static hk_status run(hki_packer *p, int flush, hki_buf *out) {
         p->z.avail_out = CHUNK;
         r = deflate(&p->z, flush);
         if (r != Z_OK && r != Z_STREAM_END && r != Z_BUF_ERROR)
-            return hki_fail(HK_E_INTERNAL, "packer: zlib fails (%d)", r);
+            return hki_fail(HK_E_INTERNAL, "compressor: zlib failed (%d)", r);
         HKI_TRY(hki_buf_add(out, p->chunk, CHUNK - p->z.avail_out));
     } while (p->z.avail_out == 0);
     return HK_OK;

@@ -39,7 +39,8 @@ hk_status hki_json_parse(const void *text, size_t size, const char *what,
         text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
     if (root == NULL) {
         if (json_error_code(&error) == json_error_out_of_memory)
-            return hki_fail(HK_E_NO_MEMORY, "%s: no memory for its JSON", what);
+            return hki_fail(HK_E_NO_MEMORY,
+                            "%s: out of memory for the JSON text", what);
         return hki_fail(HK_E_DATA, "%s: line %d, column %d: %s", what,
                         error.line, error.column, error.text);
     }

@@ -70,7 +70,7 @@ static hk_status read_string(cursor *c, char out[MAX_TEXT]) {
         out[n++] = *c->p++;
     }
     if (c->p == c->end)
-        return bad(c, "the string does not end");
+        return bad(c, "the string has no end");
     c->p++;
     out[n] = '\0';
     return HK_OK;
@@ -79,7 +79,7 @@ static hk_status read_string(cursor *c, char out[MAX_TEXT]) {
 static hk_status read_int(cursor *c, int64_t *out) {
     skip_blanks(c);
     if (c->p == c->end || !isdigit((unsigned char)*c->p))
-        return bad(c, "expected a size of zero or more");
+        return bad(c, "expected a size of at least 0");
     uint64_t v = 0;
     if (!hki_scan_u64(&c->p, c->end, &v) || v > INT64_MAX)
         return bad(c, "the size is too large");
@@ -97,7 +97,7 @@ static hk_status read_shape(cursor *c, hki_npy *a) {
         if (!comma)
             return bad(c, "expected a comma");
         if (a->rank == (int32_t)HKI_COUNT(a->dim))
-            return bad(c, "more than 32 dimensions");
+            return bad(c, "there are more than 32 dimensions");
         HKI_TRY(read_int(c, &a->dim[a->rank]));
         a->rank++;
         comma = accept(c, ",");
@@ -120,7 +120,7 @@ static hk_status read_descr(cursor *c, hki_npy *a) {
         order = *p++;
     const char kind = *p;
     if (kind == 'O')
-        return bad(c, "pickled objects are not read");
+        return bad(c, "pickled objects are not supported");
     uint64_t size = 0;
     for (p += kind != '\0'; isdigit((unsigned char)*p); p++)
         if ((size = size * 10 + (uint64_t)(*p - '0')) > INT32_MAX)
@@ -136,7 +136,8 @@ static hk_status read_descr(cursor *c, hki_npy *a) {
         a->big_endian = order == '>' && kind != 'S' && bytes > 1;
         return HK_OK;
     }
-    return hki_fail(HK_E_DATA, "%s: type '%s' of the .npy header is not known",
+    return hki_fail(HK_E_DATA,
+                    "%s: the type '%s' of the .npy header is not supported",
                     c->what, text);
 }
 
@@ -178,7 +179,8 @@ static hk_status read_dict(cursor *c, hki_npy *a) {
     if (seen != 7)
         return bad(c, "descr, fortran_order or shape is missing");
     skip_blanks(c);
-    return c->p == c->end ? HK_OK : bad(c, "text follows the dictionary");
+    return c->p == c->end ? HK_OK
+                          : bad(c, "there is text after the dictionary");
 }
 
 // ---- the file --------------------------------------------------------------
@@ -187,20 +189,20 @@ static hk_status read_dict(cursor *c, hki_npy *a) {
 static hk_status locate(const uint8_t *bytes, size_t size, const char *what,
                         size_t *begin, size_t *end) {
     if (size < MAGIC_BYTES + 4 || memcmp(bytes, MAGIC, MAGIC_BYTES) != 0)
-        return hki_fail(HK_E_DATA, "%s: not a .npy file", what);
+        return hki_fail(HK_E_DATA, "%s: is not a .npy file", what);
     const unsigned major = bytes[6];
     if (major < 1 || major > 3)
-        return hki_fail(HK_E_DATA, "%s: .npy version %u.%u is not known", what,
+        return hki_fail(HK_E_DATA,
+                        "%s: the .npy version %u.%u is not supported", what,
                         major, (unsigned)bytes[7]);
     *begin = major == 1 ? 10 : 12;
     if (size < *begin)
-        return hki_fail(HK_E_DATA, "%s: the .npy header is cut short", what);
+        return hki_fail(HK_E_DATA, "%s: the .npy header is truncated", what);
     const uint32_t length = major == 1 ? (uint32_t)(bytes[8] | bytes[9] << 8)
                                        : hki_get_u32(bytes + 8);
     if (length > MAX_HEADER || length > size - *begin)
         return hki_fail(HK_E_DATA,
-                        "%s: the .npy header of %u bytes is longer than the "
-                        "%zu bytes there are",
+                        "%s: the .npy header needs %u bytes, but there are %zu",
                         what, length, size - *begin);
     *end = *begin + length;
     return HK_OK;
@@ -223,16 +225,18 @@ hk_status hki_npy_parse(const uint8_t *bytes, size_t size, uint64_t total,
     for (int32_t i = 0; i < a.rank && !empty; i++)
         if (hki_mul_overflow(count, (size_t)a.dim[i], &count) ||
             count > INT64_MAX)
-            return hki_fail(HK_E_DATA, "%s: the .npy shape overflows", what);
+            return hki_fail(HK_E_DATA,
+                            "%s: the .npy shape has too many elements", what);
     if (empty)
         count = 0;
     if (hki_mul_overflow(count, a.item_size, &n_bytes) ||
         n_bytes > INT64_MAX - end)
-        return hki_fail(HK_E_DATA, "%s: the .npy shape overflows", what);
+        return hki_fail(HK_E_DATA, "%s: the .npy shape has too many elements",
+                        what);
     if (total != UINT64_MAX && (total < end || total - end < n_bytes))
         return hki_fail(HK_E_DATA,
-                        "%s: the .npy data need %zu bytes from byte %zu on, "
-                        "the file has %llu",
+                        "%s: the .npy data needs %zu bytes from byte %zu on, "
+                        "but the file has %llu",
                         what, n_bytes, end, (unsigned long long)total);
     a.count = (int64_t)count;
     a.data_size = n_bytes;

@@ -21,16 +21,16 @@ static hk_status find(const uint8_t *bytes, size_t size, const char *what,
             continue;
         if (f->read == NULL)
             return hki_fail(HK_E_UNSUPPORTED,
-                            "%s: is a %s image, and this build of Hooke reads "
-                            "no images (configure with HK_IMAGES=ON)",
+                            "%s: is a %s image, but this build of Hooke cannot "
+                            "read images; build it with HK_IMAGES=ON",
                             what, f->name);
         out->format = f;
         return f->probe(bytes, size, what, &out->header);
     }
-    return hki_fail(
-        HK_E_DATA,
-        "%s: neither a JPEG nor a PNG image (%zu bytes, first 0x%02x)", what,
-        size, size > 0 ? bytes[0] : 0u);
+    return hki_fail(HK_E_DATA,
+                    "%s: is neither a JPEG nor a PNG image (%zu bytes, the "
+                    "first is 0x%02x)",
+                    what, size, size > 0 ? bytes[0] : 0u);
 }
 
 // Checks what the header claims before anything is allocated by it.
@@ -39,9 +39,10 @@ static hk_status accept(const struct found *f, int channels,
                         hki_picture *out) {
     const hki_picture_header *const h = &f->header;
     if (channels != 0 && channels != 1 && channels != 3 && channels != 4)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "%s: %d channels; 0, 1, 3 or 4 are possible", what,
-                        channels);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "%s: %d channels are not possible; it has to be 0, 1, 3 or 4", what,
+            channels);
     if (h->height == 0 || h->width == 0 || h->height > INT32_MAX ||
         h->width > INT32_MAX)
         return hki_fail(HK_E_DATA, "%s: a %s of %u x %u pixels", what,
@@ -96,9 +97,8 @@ hk_status hki_picture_read(hki_picture_decoder *d, const uint8_t *bytes,
         (uint32_t)p->width != f.header.width || p->channels < 1 ||
         p->channels > 4)
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: the image has %u x %u pixels, expected %d x %d",
-                        what, f.header.height, f.header.width, p->height,
-                        p->width);
+                        "%s: the image has %u x %u pixels, not %d x %d", what,
+                        f.header.height, f.header.width, p->height, p->width);
     return f.format->read(d, bytes, size, what, &f.header, p);
 }
 

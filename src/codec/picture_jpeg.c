@@ -40,9 +40,10 @@ static hk_status read_frame(const uint8_t *p, size_t length, size_t at,
         return damaged(what, at, "a frame header that is too short");
     const int components = p[7];
     if (p[2] != 8)
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: JPEG with %d bits a channel; 8 are supported",
-                        what, p[2]);
+        return hki_fail(
+            HK_E_UNSUPPORTED,
+            "%s: JPEG with %d bits per channel; only 8 are supported", what,
+            p[2]);
     if (components != 1 && components != 3 && components != 4)
         return hki_fail(HK_E_UNSUPPORTED, "%s: JPEG with %d components", what,
                         components);
@@ -73,7 +74,7 @@ static hk_status jpeg_probe(const uint8_t *bytes, size_t size, const char *what,
             return damaged(what, at, "truncated marker");
         const size_t length = (size_t)bytes[at] << 8 | bytes[at + 1];
         if (length < 2 || length > size - at)
-            return damaged(what, at, "a marker longer than the file");
+            return damaged(what, at, "a marker is longer than the file");
         if (is_frame(marker))
             return read_frame(bytes + at, length, at, what, out);
         if (marker == MARKER_APP14 && length >= 14 &&

@@ -49,8 +49,9 @@ static bool has_transparency(const uint8_t *bytes, size_t size) {
 static hk_status png_probe(const uint8_t *bytes, size_t size, const char *what,
                            hki_picture_header *out) {
     if (size < IHDR_END || memcmp(bytes + 12, "IHDR", 4) != 0)
-        return hki_fail(HK_E_DATA, "%s: PNG without a whole header (%zu bytes)",
-                        what, size);
+        return hki_fail(HK_E_DATA,
+                        "%s: the PNG header is truncated (%zu bytes)", what,
+                        size);
     out->width = big_u32(bytes + 16);
     out->height = big_u32(bytes + 20);
     out->wide = bytes[24] == 16;
@@ -102,7 +103,7 @@ static spng_ctx *new_context(int flags) {
 
 static hk_status png_fail(const char *what, int e) {
     if (starved || e == SPNG_EMEM)
-        return hki_fail(HK_E_NO_MEMORY, "%s: PNG: no memory", what);
+        return hki_fail(HK_E_NO_MEMORY, "%s: PNG: out of memory", what);
     return hki_fail(HK_E_DATA, "%s: PNG: %s", what, spng_strerror(e));
 }
 
@@ -202,10 +203,11 @@ const hki_picture_format hki_picture_png = {"PNG", magic, sizeof magic, NULL,
 hk_status hki_png_encode(const uint8_t *pixels, int height, int width,
                          int channels, hki_buf *out) {
     (void)pixels, (void)out;
-    return hki_fail(HK_E_UNSUPPORTED,
-                    "png: cannot write an image of %d x %d x %d; this build of "
-                    "Hooke writes no images (configure with HK_IMAGES=ON)",
-                    height, width, channels);
+    return hki_fail(
+        HK_E_UNSUPPORTED,
+        "png: cannot write an image of %d x %d x %d, because this build of "
+        "Hooke cannot write images; build it with HK_IMAGES=ON",
+        height, width, channels);
 }
 
 #endif

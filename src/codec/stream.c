@@ -38,9 +38,10 @@ static hk_status start_member(hki_stream *s) {
     const int window = s->packing == HKI_GZIP ? 15 + 16 : 15;
     const int r = s->ready ? inflateReset(&s->z) : inflateInit2(&s->z, window);
     if (r == Z_MEM_ERROR)
-        return hki_fail(HK_E_NO_MEMORY, "%s: no memory to unpack it", s->path);
+        return hki_fail(HK_E_NO_MEMORY,
+                        "%s: out of memory for the decompression", s->path);
     if (r != Z_OK)
-        return hki_fail(HK_E_INTERNAL, "%s: zlib refuses to start (%d)",
+        return hki_fail(HK_E_INTERNAL, "%s: zlib cannot be started (%d)",
                         s->path, r);
     s->ready = true;
     s->in_member = true;
@@ -49,10 +50,10 @@ static hk_status start_member(hki_stream *s) {
 
 static hk_status damaged(hki_stream *s, const char *how) {
     s->damage = HK_E_DATA;
-    return hki_fail(HK_E_DATA, "%s: %s %s data at byte %llu (unpacked %llu)",
-                    s->path, how, s->packing == HKI_GZIP ? "gzip" : "zlib",
-                    (unsigned long long)s->consumed,
-                    (unsigned long long)s->position);
+    return hki_fail(
+        HK_E_DATA, "%s: %s %s data at byte %llu (uncompressed byte %llu)",
+        s->path, how, s->packing == HKI_GZIP ? "gzip" : "zlib",
+        (unsigned long long)s->consumed, (unsigned long long)s->position);
 }
 
 // More packed bytes, if there are any.
@@ -84,7 +85,7 @@ static hk_status next_member(hki_stream *s) {
         s->consumed++;
     }
     if (!first && s->packing == HKI_ZLIB)
-        return damaged(s, "something else behind the");
+        return damaged(s, "unexpected bytes after the");
     return start_member(s);
 }
 
@@ -108,8 +109,8 @@ static hk_status unpack_some(hki_stream *s, void *out, size_t capacity,
         if (r == Z_STREAM_END)
             s->in_member = false;
         else if (r == Z_MEM_ERROR)
-            return hki_fail(HK_E_NO_MEMORY, "%s: no memory to unpack it",
-                            s->path);
+            return hki_fail(HK_E_NO_MEMORY,
+                            "%s: out of memory for the decompression", s->path);
         else if (r != Z_OK && s->z.avail_out == room)
             return damaged(s, "damaged");
         else if (r != Z_OK)
@@ -123,7 +124,7 @@ hk_status hki_stream_read(hki_stream *s, void *out, size_t capacity,
                           size_t *got) {
     size_t n = 0;
     if (capacity == 0)
-        return hki_fail(HK_E_INVALID_ARG, "%s: a read of no bytes", s->path);
+        return hki_fail(HK_E_INVALID_ARG, "%s: a read of 0 bytes", s->path);
     if (s->damage != HK_OK)
         return damaged(s, "damaged");
     if (s->packing == HKI_UNPACKED) {
@@ -240,8 +241,8 @@ static hk_status read_to_end(hki_stream *s, size_t limit, hki_buf *all) {
         all->size += got;
         if (all->size > limit)
             return hki_fail(HK_E_DATA,
-                            "%s: holds more than the limit of %zu bytes",
-                            s->path, limit);
+                            "%s: has more than the limit of %zu bytes", s->path,
+                            limit);
     }
     return HK_OK;
 }

@@ -62,7 +62,7 @@ static hk_status read_end64(const hki_zip_source *z, uint64_t end_at,
         return damaged(z, locator_at, "the zip64 locator is missing");
     const uint64_t at = hki_get_u64(b + 8);
     if (!inside(z, at, END64_BYTES) || at + END64_BYTES > locator_at)
-        return damaged(z, locator_at, "the zip64 end record is outside");
+        return damaged(z, locator_at, "the zip64 end record exceeds the file");
     HKI_TRY(z->read(z->user, at, b, END64_BYTES));
     if (hki_get_u32(b) != END64_MAGIC)
         return damaged(z, at, "the zip64 end record is missing");
@@ -98,8 +98,7 @@ static hk_status find_directory(const hki_zip_source *z, directory *d) {
         hki_free(bytes);
         if (other_disk)
             return damaged(z, base + i,
-                           "archives of several parts are not "
-                           "read");
+                           "archives in several files are not supported");
         return is_64 ? read_end64(z, base + i, d) : HK_OK;
     }
     hki_free(bytes);
@@ -157,7 +156,7 @@ static hk_status read_entry(const hki_zip_source *z, uint64_t at,
     const size_t name = hki_get_u16(p + 28), extra = hki_get_u16(p + 30);
     const size_t total = ENTRY_BYTES + name + extra + hki_get_u16(p + 32);
     if (total > left)
-        return damaged(z, at, "a directory entry is cut short");
+        return damaged(z, at, "a directory entry is truncated");
     *e = (hki_zip_entry){.name = (const char *)p + ENTRY_BYTES,
                          .name_size = name,
                          .method = hki_get_u16(p + 10),
@@ -173,12 +172,12 @@ static hk_status read_entry(const hki_zip_source *z, uint64_t at,
                        "a member's name is empty, absolute or holds "
                        "\"..\"");
     if ((hki_get_u16(p + 8) & 1) != 0)
-        return damaged(z, at, "encrypted members are not read");
+        return damaged(z, at, "encrypted members are not supported");
     if (e->method != 0 && e->method != 8)
-        return damaged(z, at, "the compression method is not known");
+        return damaged(z, at, "the compression method is not supported");
     if (e->method == 0 ? e->size != e->packed_size
                        : e->size / MAX_RATIO > e->packed_size)
-        return damaged(z, at, "a member's sizes do not fit each other");
+        return damaged(z, at, "the sizes of a member contradict each other");
     *used = total;
     return HK_OK;
 }
@@ -188,14 +187,15 @@ static hk_status locate_data(const hki_zip_source *z, uint64_t header_at,
                              hki_zip_entry *e) {
     uint8_t b[LOCAL_BYTES];
     if (!inside(z, header_at, LOCAL_BYTES))
-        return damaged(z, header_at, "a member lies outside");
+        return damaged(z, header_at, "a member exceeds the file");
     HKI_TRY(z->read(z->user, header_at, b, LOCAL_BYTES));
     if (hki_get_u32(b) != LOCAL_MAGIC)
         return damaged(z, header_at, "a member's header is missing");
     e->data_offset =
         header_at + LOCAL_BYTES + hki_get_u16(b + 26) + hki_get_u16(b + 28);
     if (!inside(z, e->data_offset, e->packed_size))
-        return damaged(z, header_at, "a member reaches behind the end");
+        return damaged(z, header_at,
+                       "a member ends after the end of the archive");
     return HK_OK;
 }
 
@@ -239,7 +239,8 @@ static hk_status read_directory(const hki_zip_source *z, const directory *d,
         pos += used;
     }
     if (pos != d->size)
-        return damaged(z, d->offset + pos, "bytes follow the last entry");
+        return damaged(z, d->offset + pos,
+                       "there are bytes after the last entry");
     return check_overlap(z, spans, (size_t)d->count, d);
 }
 
@@ -249,7 +250,7 @@ hk_status hki_zip_list_from(const hki_zip_source *z, hki_zip_entry **entries,
     HKI_TRY(find_directory(z, &d));
     if (!inside(z, d.offset, d.size) || d.size > MAX_DIRECTORY ||
         d.count > d.size / ENTRY_BYTES)
-        return damaged(z, d.offset, "the directory lies outside");
+        return damaged(z, d.offset, "the directory exceeds the file");
     const size_t n = (size_t)d.count, size = (size_t)d.size;
     HKI_FREED uint8_t *bytes = NULL;
     HKI_FREED span *spans = NULL;
@@ -273,14 +274,15 @@ static hk_status inflate_member(const hki_zip_source *z, const hki_zip_entry *e,
                                 const uint8_t *packed, void *out) {
     struct libdeflate_decompressor *const d = libdeflate_alloc_decompressor();
     if (d == NULL)
-        return hki_fail(HK_E_NO_MEMORY, "%s: no memory to unpack", z->what);
+        return hki_fail(HK_E_NO_MEMORY,
+                        "%s: out of memory for the decompression", z->what);
     size_t got = 0;
     const enum libdeflate_result r = libdeflate_deflate_decompress(
         d, packed, (size_t)e->packed_size, out, (size_t)e->size, &got);
     libdeflate_free_decompressor(d);
     if (r != LIBDEFLATE_SUCCESS || got != e->size)
         return hki_fail(HK_E_DATA,
-                        "%s: %.*s: unpacked to %zu bytes, expected %llu",
+                        "%s: %.*s: has %zu uncompressed bytes, expected %llu",
                         z->what, (int)e->name_size, e->name, got,
                         (unsigned long long)e->size);
     return HK_OK;
@@ -324,7 +326,7 @@ static hk_status inflate_head(const hki_zip_source *z, const hki_zip_entry *e,
     }
     if (r != Z_OK && r != Z_BUF_ERROR && r != Z_STREAM_END)
         return hki_fail(r == Z_MEM_ERROR ? HK_E_NO_MEMORY : HK_E_DATA,
-                        "%s: %.*s: cannot be unpacked", z->what,
+                        "%s: %.*s: cannot be uncompressed", z->what,
                         (int)e->name_size, e->name);
     return HK_OK;
 }
@@ -340,7 +342,8 @@ hk_status hki_zip_head_from(const hki_zip_source *z, const hki_zip_entry *e,
     z_stream stream = {.next_out = out,
                        .avail_out = (uInt)HKI_MIN(wanted, (size_t)INT32_MAX)};
     if (inflateInit2(&stream, -MAX_WBITS) != Z_OK)
-        return hki_fail(HK_E_NO_MEMORY, "%s: no memory to unpack", z->what);
+        return hki_fail(HK_E_NO_MEMORY,
+                        "%s: out of memory for the decompression", z->what);
     const hk_status s = inflate_head(z, e, &stream);
     inflateEnd(&stream);
     HKI_TRY(s);

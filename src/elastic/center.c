@@ -25,22 +25,24 @@ hk_status hki_center_options_check(const hk_center_options *src,
                         (int)out->turn);
     if (out->max_workers == 0 || out->max_workers > HKI_MAX_WORKERS)
         return hki_fail(HK_E_INVALID_ARG,
-                        "center: max_workers is %u; it lies in 1..%u",
+                        "center: max_workers is %u; it has to be in 1..%u",
                         out->max_workers, HKI_MAX_WORKERS);
     if (out->workers > out->max_workers || out->quorum > out->max_workers)
         return hki_fail(HK_E_INVALID_ARG,
-                        "center: workers is %u, quorum %u; max_workers is %u",
+                        "center: workers is %u and quorum %u; both can be at "
+                        "most max_workers, %u",
                         out->workers, out->quorum, out->max_workers);
     if (out->turn == HK_TURN_ROUND_ROBIN && out->workers == 0)
         return hki_fail(HK_E_INVALID_ARG,
-                        "center: round-robin needs the number of workers");
+                        "center: turn order round_robin needs the number of "
+                        "workers (workers)");
     if (out->chunk_kib == 0 || out->chunk_kib > 1u << 20)
         return hki_fail(HK_E_INVALID_ARG,
-                        "center: chunk_kib is %u; it lies in 1..%u",
+                        "center: chunk_kib is %u; it has to be in 1..%u",
                         out->chunk_kib, 1u << 20);
     if (!(out->average_rate > 0 && out->average_rate <= 1))
         return hki_fail(HK_E_INVALID_ARG,
-                        "center: average_rate is %g; it lies in (0, 1]",
+                        "center: average_rate is %g; it has to be in (0, 1]",
                         out->average_rate);
     return HK_OK;
 }
@@ -100,8 +102,10 @@ hk_status hk_center_assign(hk_center *c, const float *values, const void *side,
     if (c == NULL || values == NULL)
         return hki_fail(HK_E_INVALID_ARG, "center: assign: NULL argument");
     if (global_step < 0)
-        return hki_fail(HK_E_INVALID_ARG, "%s: assign: global_step is %lld",
-                        c->name, (long long)global_step);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "%s: assign: global_step is %lld; it has to be at least 0", c->name,
+            (long long)global_step);
     return c->ops->assign(c, values, side, global_step, hki_deadline(wait_ms));
 }
 

@@ -116,8 +116,8 @@ hk_status hki_local_check(hki_local *c, hki_member m, const char *what) {
     const uint32_t now = atomic_load(&c->slot[m.id].incarnation);
     if (now != m.incarnation)
         return hki_fail(HK_E_STATE,
-                        "%s: %s: worker %u of incarnation %u is fenced off by "
-                        "incarnation %u",
+                        "%s: %s: worker %u of incarnation %u is refused, "
+                        "because incarnation %u has joined with the same index",
                         c->base.name, what, m.id, m.incarnation, now);
     if (!atomic_load(&c->slot[m.id].live))
         return hki_fail(HK_E_STATE, "%s: %s: worker %u has left", c->base.name,
@@ -131,19 +131,22 @@ static hk_status choose_id(hki_local *c, int32_t task, uint32_t *out) {
         return HK_OK;
     }
     if (task >= 0 || task < -1)
-        return hki_fail(HK_E_RANGE, "%s: join: worker %d is outside of 0..%u",
+        return hki_fail(HK_E_RANGE, "%s: join: worker %d is not in 0..%u",
                         c->base.name, task, c->max_workers - 1);
     if (c->turn.order == HK_TURN_RECORDED)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "%s: join: a recorded order needs worker ids",
-                        c->base.name);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "%s: join: a recorded order needs a worker index; set num_worker",
+            c->base.name);
     for (uint32_t id = 0; id < c->max_workers; id++)
         if (!atomic_load(&c->slot[id].live)) {
             *out = id;
             return HK_OK;
         }
-    return hki_fail(HK_E_RANGE, "%s: join: all %u workers are taken",
-                    c->base.name, c->max_workers);
+    return hki_fail(
+        HK_E_RANGE,
+        "%s: join: all %u indices of workers are in use (max_workers)",
+        c->base.name, c->max_workers);
 }
 
 // Changes the count of live workers at a place of its own in the order.
@@ -232,8 +235,8 @@ static hk_status local_init_if_empty(hk_center *base, hki_member m,
         if (!hki_cond_wait(&c->changed, &c->lock, deadline_ns) &&
             !atomic_load(&c->initialised)) {
             s = hki_fail(HK_E_TIMEOUT,
-                         "%s: init of worker %u: waited for another worker to "
-                         "bring the first values",
+                         "%s: init of worker %u: another worker did not send "
+                         "the first values in time",
                          base->name, m.id);
             break;
         }
@@ -267,11 +270,10 @@ static hk_status local_barrier(hk_center *base, hki_member m, uint32_t parties,
             !c->barrier_passed) {
             // A worker that tries again is not counted twice.
             const uint32_t arrived = c->barrier_arrived--;
-            return hki_fail(
-                HK_E_TIMEOUT,
-                "%s: start barrier: worker %u waited for the others; "
-                "%u of %u are here",
-                base->name, m.id, arrived, parties);
+            return hki_fail(HK_E_TIMEOUT,
+                            "%s: start barrier: worker %u: only %u of %u "
+                            "workers joined in time",
+                            base->name, m.id, arrived, parties);
         }
     return HK_OK;
 }

@@ -36,10 +36,10 @@ hk_status hki_local_lock_stripe(hki_local *c, const hki_local_walk_state *w,
     char who[32] = "";
     if (w->worker != UINT32_MAX)
         snprintf(who, sizeof who, " of worker %u", w->worker);
-    return hki_fail(HK_E_TIMEOUT,
-                    "%s: %s%s: waited for chunk %zu of %zu, which another "
-                    "worker holds",
-                    c->base.name, w->what, who, i, c->n_stripes);
+    return hki_fail(
+        HK_E_TIMEOUT,
+        "%s: %s%s: another worker did not release chunk %zu of %zu in time",
+        c->base.name, w->what, who, i, c->n_stripes);
 }
 
 hk_status hki_local_walk(hki_local *c, const hki_local_walk_state *w) {
@@ -306,8 +306,8 @@ static hk_status check_faults(hki_local *c, hki_member m) {
     if (faults == 0)
         return HK_OK;
     return hki_fail(HK_E_INTERNAL,
-                    "%s: exchange of worker %u: %llu elements did not "
-                    "conserve x + c within 2 ulp",
+                    "%s: exchange of worker %u: %llu elements changed x + c by "
+                    "more than 2 ulp (elastic.check)",
                     c->base.name, m.id, (unsigned long long)faults);
 }
 
@@ -318,10 +318,10 @@ hk_status hki_local_exchange(hk_center *base, hki_member m, hki_exchange *ex) {
     const bool outer = base->method->center == HKI_CENTER_OUTER;
     if (s == HK_OK && !ex->use_locking &&
         (c->turn.order != HK_TURN_FREE || c->turn.record))
-        s = hki_fail(HK_E_INVALID_ARG,
-                     "%s: exchange of worker %u: an order of turns needs "
-                     "use_locking",
-                     base->name, m.id);
+        s = hki_fail(
+            HK_E_INVALID_ARG,
+            "%s: exchange of worker %u: a turn order needs use_locking",
+            base->name, m.id);
     const hki_local_walk_state w = {.what = "exchange",
                                     .worker = m.id,
                                     .event = HKI_EVENT_EXCHANGE,
@@ -389,7 +389,8 @@ hk_status hki_local_pull(hk_center *base, hki_member m, float *x, float *view,
     hki_local *const c = (hki_local *)base;
     HKI_TRY(hki_local_check(c, m, "pull"));
     if (!atomic_load(&c->initialised))
-        return hki_fail(HK_E_STATE, "%s: pull of worker %u: no values yet",
+        return hki_fail(HK_E_STATE,
+                        "%s: pull of worker %u: the center has no values yet",
                         base->name, m.id);
     copy_arg a = {.m = m, .x = x, .view = view, .side = side};
     const hki_local_walk_state w = {.what = "pull",
@@ -436,10 +437,14 @@ hk_status hki_local_snapshot(hk_center *base, hk_center_part part,
                              hk_center_info *info) {
     hki_local *const c = (hki_local *)base;
     if (part == HK_CENTER_AVERAGE && c->average == NULL)
-        return hki_fail(HK_E_STATE, "%s: snapshot: method %s keeps no average",
+        return hki_fail(HK_E_STATE,
+                        "%s: snapshot: method %s has no average; use "
+                        "downpour_averaged or downpour_moving",
                         base->name, base->method->name);
     if (!atomic_load(&c->initialised))
-        return hki_fail(HK_E_STATE, "%s: snapshot: no values yet", base->name);
+        return hki_fail(HK_E_STATE,
+                        "%s: snapshot: the center has no values yet",
+                        base->name);
     const float *const from =
         part == HK_CENTER_AVERAGE ? c->average : c->values;
     memset(values, 0, (size_t)hki_layout_size(base->layout) * sizeof *values);

@@ -156,7 +156,8 @@ static hk_status late(hki_local *c, const round_arg *a, const char *what) {
     for (uint32_t i = 0; i < c->max_workers && at + 16 < sizeof missing; i++)
         if (is_missing(c, i))
             at += (size_t)snprintf(missing + at, sizeof missing - at, " %u", i);
-    return hki_fail(HK_E_TIMEOUT, "%s: round %llu: worker %u waited for %s%s",
+    return hki_fail(HK_E_TIMEOUT,
+                    "%s: round %llu: worker %u: timeout of the wait for %s%s",
                     c->base.name, (unsigned long long)c->round.number, a->m.id,
                     what, missing);
 }

@@ -60,7 +60,7 @@ hk_status hk_method_outer(hk_method m, uint32_t workers,
     const hki_method *const found = hki_method_get(m);
     if (found == NULL || opt == NULL)
         return hki_fail(HK_E_INVALID_ARG,
-                        "outer optimizer: unknown method %d, or no place",
+                        "outer optimizer: unknown method %d, or out is NULL",
                         (int)m);
     if (found->outer_rate == 0)
         return hki_fail(HK_E_UNSUPPORTED,
@@ -111,17 +111,15 @@ hk_status hk_method_find(const char *name, hk_method *out) {
             nearest = i;
         }
     }
-    return hki_fail(HK_E_NOT_FOUND, "no method %.64s; the nearest is %s", name,
-                    methods[nearest].name);
+    return hki_fail(HK_E_NOT_FOUND, "unknown method %.64s; did you mean %s?",
+                    name, methods[nearest].name);
 }
 
 // What an outer optimizer cannot be: one that wants gradients of a point ahead.
 static hk_status check_outer(const hk_optimizer_options *o, const char *name) {
     if (o->lookahead)
         return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: an outer optimizer takes what workers send, not "
-                        "gradients at a point of its choice: no lookahead",
-                        name);
+                        "%s: an outer optimizer cannot use lookahead", name);
     return HK_OK;
 }
 
@@ -147,10 +145,10 @@ hk_status hki_fast_rate_check(const hki_method *m, double rate,
     if (!(m->flags & HKI_METHOD_FAST_RATE) ||
         (rate >= HKI_FAST_RATE_LEAST && rate <= HKI_FAST_RATE_MOST))
         return HK_OK;
-    return hki_fail(HK_E_RANGE,
-                    "%s: round %llu: %s divides by the inner learning rate, "
-                    "which is %g",
-                    what, (unsigned long long)round, m->name, rate);
+    return hki_fail(
+        HK_E_RANGE,
+        "%s: round %llu: %s divides by the inner learning rate, but it is %g",
+        what, (unsigned long long)round, m->name, rate);
 }
 
 // ---- the delayed step (arXiv 2401.09135, algorithm 3) ------------------------
@@ -161,15 +159,16 @@ hk_status hki_delayed_init(const hk_center_options *opt,
     const uint32_t delay =
         opt->delay > 0 ? opt->delay : HKI_MAX(opt->workers, 1u);
     if (!(opt->activation >= 0 && opt->activation * delay <= 1))
-        return hki_fail(HK_E_INVALID_ARG,
-                        "%s: activation is %g; with a delay of %u it lies in "
-                        "[0, %g]",
-                        name, opt->activation, delay, 1.0 / delay);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "%s: activation is %g; with a delay of %u it has to be in [0, %g]",
+            name, opt->activation, delay, 1.0 / delay);
     if (!(outer->momentum >= 0 && outer->momentum < 1) ||
         !isfinite(outer->learning_rate))
-        return hki_fail(HK_E_INVALID_ARG,
-                        "%s: outer learning rate %g, momentum %g", name,
-                        outer->learning_rate, outer->momentum);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "%s: outer learning rate %g or momentum %g is out of range", name,
+            outer->learning_rate, outer->momentum);
     *out = (hki_delayed){.inv_n = (float)(1.0 / delay),
                          .beta = (float)outer->momentum,
                          .rate = (float)outer->learning_rate,

@@ -119,8 +119,8 @@ static hk_status wait_done(hk_elastic *e, job *j) {
     while (!j->done)
         if (!hki_cond_wait(&o->changed, &o->lock, deadline) && !j->done) {
             s = hki_fail(HK_E_TIMEOUT,
-                         "%s: worker %u waited for its overlapped exchange "
-                         "%llu",
+                         "%s: worker %u: the overlapped exchange %llu did not "
+                         "end in time",
                          e->name, e->m.id, (unsigned long long)j->number);
             break;
         }

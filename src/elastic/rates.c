@@ -75,8 +75,8 @@ hk_status hk_rates_choose(const hk_rates_ask *ask, hk_rates *out) {
     if (a.workers == 0 || a.threads == 0 || a.params <= 0 ||
         !(a.step_gflop > 0) || a.link > HK_LINK_NETWORK)
         return hki_fail(HK_E_INVALID_ARG,
-                        "rates: %u workers of %u threads, %lld parameters, %g "
-                        "GFLOP a step, link %d",
+                        "rates: %u workers with %u threads, %lld parameters, "
+                        "%g GFLOP per step or link %d is out of range",
                         a.workers, a.threads, (long long)a.params, a.step_gflop,
                         (int)a.link);
     const double r = exchange_seconds(&a) / step_seconds(&a);

@@ -26,7 +26,8 @@ static hk_status decide(const hk_entry *e, hk_share_fn fn, void *user,
             s = HK_SHARE_COPY; // integers have no average
     }
     if (s != HK_SHARE_EXCHANGE && s != HK_SHARE_COPY && s != HK_SHARE_LOCAL)
-        return hki_fail(HK_E_INVALID_ARG, "%s: share says %d for %s", what,
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: share returned the unknown value %d for %s", what,
                         (int)s, e->name);
     if (s == HK_SHARE_EXCHANGE && e->dtype != HK_F32)
         return hki_fail(HK_E_DTYPE, "%s: %s of type %s cannot be exchanged",

@@ -76,8 +76,8 @@ hk_status hk_elastic_get_entry_stats(const hk_elastic *e, size_t entry,
     if (e == NULL || distance == NULL || cos == NULL)
         return hki_fail(HK_E_INVALID_ARG, "elastic: stats: NULL argument");
     if (e->entry == NULL)
-        return hki_fail(HK_E_STATE, "%s: stats of entries need telemetry 2",
-                        e->name);
+        return hki_fail(HK_E_STATE,
+                        "%s: statistics of entries need telemetry 2", e->name);
     if (entry >= hki_layout_entry_count(e->layout) ||
         e->center->parts.share[entry] != HK_SHARE_EXCHANGE)
         return hki_fail(HK_E_NOT_FOUND, "%s: entry %zu is not exchanged",

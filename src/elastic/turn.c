@@ -30,7 +30,8 @@ static const char *event_name(uint32_t event) {
 static hk_status load(hki_turn *t, const hk_center_options *opt) {
     if (opt->order == NULL)
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: a recorded turn order needs its bytes", t->name);
+                        "%s: a recorded turn order needs its bytes (order)",
+                        t->name);
     hki_reader r;
     HKI_TRY(hki_reader_init(&r, opt->order, opt->order_size, "turn order"));
     const uint64_t magic = hki_read_u64(&r), print = hki_read_u64(&r);
@@ -38,14 +39,15 @@ static hk_status load(hki_turn *t, const hk_center_options *opt) {
     hki_read_u32(&r);
     const uint64_t n = hki_read_u64(&r);
     if (!r.ok || magic != MAGIC)
-        return hki_fail(HK_E_DATA, "%s: not a recorded turn order", t->name);
+        return hki_fail(HK_E_DATA,
+                        "%s: the bytes are not a recorded turn order", t->name);
     if (print != t->fingerprint)
         return hki_fail(HK_E_DATA,
                         "%s: the turn order was recorded for another layout",
                         t->name);
     if (n != r.size / sizeof(uint32_t) || r.size % sizeof(uint32_t) != 0)
         return hki_fail(
-            HK_E_DATA, "%s: the turn order names %llu events and holds %zu",
+            HK_E_DATA, "%s: the turn order announces %llu events, but has %zu",
             t->name, (unsigned long long)n, r.size / sizeof(uint32_t));
     HKI_TRY(hki_alloc_array((size_t)n, sizeof *t->log, &t->log));
     for (size_t i = 0; i < n; i++) {
@@ -53,8 +55,10 @@ static hk_status load(hki_turn *t, const hk_center_options *opt) {
         const uint32_t event = t->log[i] >> 24;
         if (event < HKI_EVENT_JOIN || event > HKI_EVENT_LEAVE ||
             (t->log[i] & (HKI_MAX_WORKERS - 1)) >= opt->max_workers)
-            return hki_fail(HK_E_DATA, "%s: event %zu of the turn order is %x",
-                            t->name, i, t->log[i]);
+            return hki_fail(
+                HK_E_DATA,
+                "%s: event %zu of the turn order has the unknown value %x",
+                t->name, i, t->log[i]);
     }
     t->n_log = t->capacity = (size_t)n;
     return HK_OK;
@@ -197,10 +201,11 @@ static hk_status wait_recorded(hki_turn *t, uint32_t event, uint32_t id,
     bool in_time = true;
     for (;;) {
         if (t->position == t->n_log)
-            return hki_fail(HK_E_END,
-                            "%s: %s of worker %u: the recorded order has "
-                            "ended after %zu events",
-                            t->name, event_name(event), id, t->n_log);
+            return hki_fail(
+                HK_E_END,
+                "%s: %s of worker %u: the recorded order ended after %zu "
+                "events; replay it with the same steps and workers",
+                t->name, event_name(event), id, t->n_log);
         const uint32_t now = t->log[t->position];
         if (now == mine)
             return HK_OK;
@@ -279,7 +284,8 @@ static void write_order(const void *object, hki_writer *w) {
 hk_status hki_turn_save(hki_turn *t, void *buf, size_t capacity, size_t *size) {
     HKI_LOCKED(&t->lock);
     if (!t->record && t->order != HK_TURN_RECORDED)
-        return hki_fail(HK_E_STATE, "%s: the turn order was not recorded",
+        return hki_fail(HK_E_STATE,
+                        "%s: the turn order was not recorded; set record_order",
                         t->name);
     if (t->lost)
         return hki_fail(HK_E_NO_MEMORY,

@@ -61,8 +61,8 @@ static hk_status check_alpha(const hk_elastic *e) {
     const double alpha = hki_elastic_alpha(e);
     if (!(alpha >= 0 && alpha <= 1))
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: moving_rate is %g; it lies in [0, 1]", e->name,
-                        alpha);
+                        "%s: moving_rate is %g; it has to be in [0, 1]",
+                        e->name, alpha);
     const bool sync =
         e->opt.synchronous || (e->method->flags & HKI_METHOD_ROUND);
     if (sync && e->method->worker == HKI_WORKER_ELASTIC &&
@@ -79,8 +79,8 @@ static hk_status check_rho(const hk_elastic *e) {
     if (e->opt.rho != HK_ELASTIC_AUTO &&
         !(e->opt.rho >= 0 && isfinite(e->opt.rho)))
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: rho is %g; it is finite and not negative", e->name,
-                        e->opt.rho);
+                        "%s: rho is %g; it has to be finite and at least 0",
+                        e->name, e->opt.rho);
     return HK_OK;
 }
 
@@ -121,13 +121,13 @@ static void log_effective(const hk_elastic *e) {
 // The rate of the caller's own steps.
 static hk_status set_rate(hk_elastic *e, double value) {
     if (e->inner != NULL)
-        return hki_fail(HK_E_STATE, "%s: learning_rate is that of %s", e->name,
+        return hki_fail(HK_E_STATE, "%s: learning_rate is set in %s", e->name,
                         hki_optimizer_name(e->inner));
     if (!(value >= 0 && isfinite(value)))
-        return hki_fail(HK_E_INVALID_ARG,
-                        "%s: learning_rate is %g; it is finite and not "
-                        "negative",
-                        e->name, value);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "%s: learning_rate is %g; it has to be finite and at least 0",
+            e->name, value);
     e->outside_rate = value;
     return HK_OK;
 }
@@ -146,21 +146,23 @@ hk_status hk_elastic_set(hk_elastic *e, const char *name, double value) {
         s = check_rho(e);
     } else if (strcmp(name, "communication_period") == 0) {
         if (!(value >= 1 && value <= UINT32_MAX && value == floor(value)))
-            return hki_fail(HK_E_INVALID_ARG, "%s: communication_period is %g",
+            return hki_fail(HK_E_INVALID_ARG,
+                            "%s: communication_period is %g; it has to be a "
+                            "whole number of at least 1",
                             e->name, value);
         e->opt.communication_period = (uint32_t)value;
     } else {
         return hki_fail(HK_E_NOT_FOUND,
-                        "%s: no value %s (there are moving_rate, rho, "
-                        "communication_period, learning_rate)",
+                        "%s: unknown value %s; it has to be moving_rate, rho, "
+                        "communication_period or learning_rate",
                         e->name, name);
     }
     if (s == HK_OK)
         s = check_alpha(e);
     if (s == HK_OK && e->view.host == NULL && hki_elastic_rho(e, 0) != 0)
         s = hki_fail(HK_E_STATE,
-                     "%s: rho %g needs the view of the center: create with "
-                     "keep_view",
+                     "%s: rho %g needs a copy of the center; create the handle "
+                     "with keep_view",
                      e->name, hki_elastic_rho(e, 0));
     if (s != HK_OK)
         e->opt = old;
@@ -179,7 +181,7 @@ hk_status hk_elastic_get(const hk_elastic *e, const char *name, double *value) {
     else if (strcmp(name, "learning_rate") == 0)
         *value = hki_elastic_fast_rate(e, hki_elastic_step(e, NULL));
     else
-        return hki_fail(HK_E_NOT_FOUND, "%s: no value %s", e->name, name);
+        return hki_fail(HK_E_NOT_FOUND, "%s: unknown value %s", e->name, name);
     return HK_OK;
 }
 
@@ -208,23 +210,28 @@ void hk_elastic_destroy(hk_elastic *e) {
 static hk_status check_options(const hk_elastic *e) {
     const hk_elastic_options *const o = &e->opt;
     if (o->num_worker == 0)
-        return hki_fail(HK_E_INVALID_ARG, "%s: num_worker is 0", e->name);
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: num_worker is 0; set it to the number of workers",
+                        e->name);
     if (o->method != 0 && o->method != e->method->id)
-        return hki_fail(
-            HK_E_INVALID_ARG, "%s: method %s, but the center's is %s", e->name,
-            hk_method_name(o->method) != NULL ? hk_method_name(o->method)
-                                              : "unknown",
-            e->method->name);
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: the method is %s, but the center has %s", e->name,
+                        hk_method_name(o->method) != NULL
+                            ? hk_method_name(o->method)
+                            : "unknown",
+                        e->method->name);
     if ((o->preset != HK_PRESET_TF && o->preset != HK_PRESET_PAPER) ||
         (int)o->order < 0 || o->order > HK_ORDER_PAPER)
-        return hki_fail(HK_E_INVALID_ARG, "%s: preset %d, order %d", e->name,
-                        (int)o->preset, (int)o->order);
+        return hki_fail(HK_E_INVALID_ARG, "%s: unknown preset %d or order %d",
+                        e->name, (int)o->preset, (int)o->order);
     if (o->order == HK_ORDER_PAPER && e->method->id != HK_METHOD_ELASTIC)
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: the paper's order is for method elastic, not %s",
-                        e->name, e->method->name);
+        return hki_fail(
+            HK_E_UNSUPPORTED,
+            "%s: exchange order paper is only for method elastic, not for %s",
+            e->name, e->method->name);
     if (o->wait_ms < 0 || o->telemetry > 2)
-        return hki_fail(HK_E_INVALID_ARG, "%s: wait_ms %lld, telemetry %u",
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: wait_ms %lld or telemetry %u is out of range",
                         e->name, (long long)o->wait_ms, o->telemetry);
     HKI_TRY(check_alpha(e));
     return check_rho(e);
@@ -235,17 +242,18 @@ static hk_status check_overlap(const hk_elastic *e) {
     if (o->overlap_steps == 0)
         return HK_OK;
     if (e->method->id != HK_METHOD_ELASTIC)
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: overlap_steps is for method elastic, not %s",
-                        e->name, e->method->name);
+        return hki_fail(
+            HK_E_UNSUPPORTED,
+            "%s: overlap_steps is only for method elastic, not for %s", e->name,
+            e->method->name);
     // Two buffers: the exchange before the last has to be over by now.
     if (o->overlap_steps + (e->paper ? UINT64_C(1) : 0) >
         2 * (uint64_t)o->communication_period)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "%s: overlap_steps is %u; at most two periods of "
-                        "%u%s",
-                        e->name, o->overlap_steps, o->communication_period,
-                        e->paper ? ", less one in the paper's order" : "");
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "%s: overlap_steps is %u; the limit is two periods of %u%s",
+            e->name, o->overlap_steps, o->communication_period,
+            e->paper ? ", minus one with exchange order paper" : "");
     if (hki_elastic_rho(e, 0) != 0 || o->keep_view)
         return hki_fail(HK_E_UNSUPPORTED,
                         "%s: overlap_steps needs rho = 0 (it is %g) and no "
@@ -268,8 +276,8 @@ static hk_status check_rate(const hk_elastic *e) {
     if (rate == 0 && hk_optimizer_rate(e->inner, 0) == 0 &&
         hk_optimizer_rate(e->inner, 1) == 0)
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: rho = moving_rate / learning rate with a rate of "
-                        "0; give rho",
+                        "%s: rho = moving_rate / learning rate is undefined, "
+                        "because the learning rate is 0; set rho",
                         e->name);
     return HK_OK;
 }
@@ -277,10 +285,11 @@ static hk_status check_rate(const hk_elastic *e) {
 // What a worker whose steps are made elsewhere cannot do.
 static hk_status check_outside(const hk_elastic *e) {
     if (e->opt.order == HK_ORDER_PAPER)
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: the paper's order takes the difference before a "
-                        "step, which an inner optimizer has to make",
-                        e->name);
+        return hki_fail(
+            HK_E_UNSUPPORTED,
+            "%s: exchange order paper takes the difference before a step, and "
+            "needs an inner optimizer that makes the steps",
+            e->name);
     return HK_OK;
 }
 
@@ -367,7 +376,7 @@ hk_status hki_elastic_ready(const hk_elastic *e, const char *what) {
     if (e == NULL)
         return hki_fail(HK_E_INVALID_ARG, "elastic: %s: NULL handle", what);
     if (e->m.incarnation == 0)
-        return hki_fail(HK_E_STATE, "%s: %s: hk_elastic_init comes first",
+        return hki_fail(HK_E_STATE, "%s: %s: call hk_elastic_init first",
                         e->name, what);
     return HK_OK;
 }
@@ -375,9 +384,10 @@ hk_status hki_elastic_ready(const hk_elastic *e, const char *what) {
 static hk_status join(hk_elastic *e, int32_t task, int64_t deadline_ns) {
     if (e->m.incarnation != 0) {
         if (task >= 0 && (uint32_t)task != e->m.id)
-            return hki_fail(HK_E_STATE,
-                            "%s: init as worker %d: it is worker %u already",
-                            e->name, task, e->m.id);
+            return hki_fail(
+                HK_E_STATE,
+                "%s: init as worker %d: the handle is already worker %u",
+                e->name, task, e->m.id);
         return HK_OK;
     }
     return e->center->ops->join(e->center, task, deadline_ns, &e->m);

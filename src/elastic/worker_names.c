@@ -112,8 +112,9 @@ static hk_status add_entry(const swap *w, size_t i) {
     }
     if (base == NULL)
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: %s: no memory given for %s %s values", w->opt.name,
-                        entry->name, local ? "the worker's" : "the center's",
+                        "%s: %s: the destination for %s %s values is NULL",
+                        w->opt.name, entry->name,
+                        local ? "the worker's" : "the center's",
                         hk_dtype_name(entry->dtype));
     return hki_names_add(w->map, entry->dtype, entry->shape, base + at, "%s",
                          entry->name);
@@ -128,8 +129,8 @@ static hk_status add_listed(const swap *w) {
                name != NULL && strcmp(entry->name, name) != 0)
             i++;
         if (name == NULL || entry == NULL)
-            return hki_fail(HK_E_NOT_FOUND, "%s: no variable %s", w->opt.name,
-                            name != NULL ? name : "NULL");
+            return hki_fail(HK_E_NOT_FOUND, "%s: there is no variable %s",
+                            w->opt.name, name != NULL ? name : "NULL");
         HKI_TRY(add_entry(w, i));
     }
     return HK_OK;
@@ -180,7 +181,7 @@ hk_status hk_elastic_swapping_map(hk_elastic *e, const hk_swapping_options *opt,
 static hk_status hook_begin(void *self) {
     const hk_elastic *const e = self;
     if (e->m.incarnation != 0)
-        return hki_fail(HK_E_STATE, "%s: hook: the worker runs already",
+        return hki_fail(HK_E_STATE, "%s: hook: the worker has already started",
                         e->name);
     return HK_OK;
 }
@@ -199,7 +200,8 @@ hk_status hk_elastic_make_hook(hk_elastic *e, int is_chief, int32_t task,
     if (e == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "elastic: hook: NULL argument");
     if (task < -1)
-        return hki_fail(HK_E_INVALID_ARG, "%s: hook: task index %d", e->name,
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: hook: the task index %d is negative", e->name,
                         task);
     e->hook_task = task;
     e->log_level = is_chief ? HK_LOG_INFO : HK_LOG_DEBUG;

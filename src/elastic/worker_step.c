@@ -71,13 +71,13 @@ hk_status hki_elastic_subtract(hk_elastic *e, hki_vector *x, hki_vector *d) {
 static hk_status check_told(const hk_elastic *e) {
     if (e->grad.host != NULL && e->accumulated == 0)
         return hki_fail(HK_E_STATE,
-                        "%s: method %s sends gradients: hk_elastic_gradients "
-                        "comes before an exchange",
+                        "%s: method %s sends gradients; call "
+                        "hk_elastic_gradients before an exchange",
                         e->name, e->method->name);
     if ((e->method->flags & HKI_METHOD_FAST_RATE) && e->outside_rate == 0)
         return hki_fail(HK_E_STATE,
-                        "%s: method %s counts in the learning rate: "
-                        "hk_elastic_set tells it before an exchange",
+                        "%s: method %s needs the learning rate; set it with "
+                        "hk_elastic_set before an exchange",
                         e->name, e->method->name);
     return HK_OK;
 }
@@ -222,15 +222,16 @@ hk_status hki_elastic_add_pull(hk_elastic *e, hki_vector *x, hki_vector *g,
         return hki_fail(HK_E_INVALID_ARG, "%s: pull: x or g is NULL", e->name);
     if (n != hki_layout_dense(e->layout) && n != hki_layout_train(e->layout))
         return hki_fail(HK_E_SHAPE,
-                        "%s: pull: %lld gradients; the layout has %lld dense, "
-                        "%lld trainable",
+                        "%s: pull: %lld gradients do not fit the layout, which "
+                        "has %lld dense and %lld trainable values",
                         e->name, (long long)n,
                         (long long)hki_layout_dense(e->layout),
                         (long long)hki_layout_train(e->layout));
     const double a = rho / scale;
     if (!isfinite(a))
-        return hki_fail(HK_E_INVALID_ARG, "%s: pull: rho %g over scale %g",
-                        e->name, rho, scale);
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: pull: rho %g or scale %g is out of range", e->name,
+                        rho, scale);
     const hki_parts *const parts = &e->center->parts;
     float *to, *from, *view;
     HKI_TRY(hki_elastic_follow(e, x->at));
@@ -392,7 +393,7 @@ hk_status hki_elastic_update(hk_elastic *e, hki_vector *x,
     if (e->inner == NULL)
         return hki_fail(HK_E_STATE,
                         "%s: apply_gradients: there is no inner optimizer; "
-                        "hk_elastic_stepped tells of the caller's steps",
+                        "report the caller's steps with hk_elastic_stepped",
                         e->name);
     if (grads->view.n_dense == 0 && grads->view.n_sparse == 0)
         return hki_fail(HK_E_INVALID_ARG,
@@ -429,7 +430,8 @@ static hk_status check_outside(const hk_elastic *e, const char *what) {
     HKI_TRY(hki_elastic_ready(e, what));
     if (e->inner != NULL)
         return hki_fail(HK_E_STATE,
-                        "%s: %s: %s makes the steps, in hk_elastic_apply",
+                        "%s: %s: the inner optimizer %s makes the steps; call "
+                        "hk_elastic_apply",
                         e->name, what, hki_optimizer_name(e->inner));
     return HK_OK;
 }
@@ -438,7 +440,7 @@ static hk_status check_steps(const hk_elastic *e, const char *what,
                              const float *x, int64_t steps) {
     HKI_TRY(check_outside(e, what));
     if (x == NULL || steps < 0)
-        return hki_fail(HK_E_INVALID_ARG, "%s: %s: x is NULL, or steps %lld",
+        return hki_fail(HK_E_INVALID_ARG, "%s: %s: x is NULL, or steps is %lld",
                         e->name, what, (long long)steps);
     return HK_OK;
 }
@@ -447,8 +449,8 @@ hk_status hk_elastic_difference(hk_elastic *e, float *x, int64_t steps) {
     HKI_TRY(check_steps(e, "difference", x, steps));
     if (e->method->id != HK_METHOD_ELASTIC || e->overlap != NULL)
         return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: difference: is for method elastic without "
-                        "overlap_steps, not %s with %u",
+                        "%s: difference: is only for method elastic without "
+                        "overlap_steps, not for %s with %u",
                         e->name, e->method->name, e->opt.overlap_steps);
     e->local_step += steps;
     e->since += steps;
@@ -459,7 +461,8 @@ hk_status hk_elastic_difference(hk_elastic *e, float *x, int64_t steps) {
 hk_status hk_elastic_gradients(hk_elastic *e, const hk_grad_view *grads) {
     HKI_TRY(check_outside(e, "gradients"));
     if (e->grad.host == NULL)
-        return hki_fail(HK_E_UNSUPPORTED, "%s: gradients: method %s sends none",
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s: gradients: method %s does not send gradients",
                         e->name, e->method->name);
     if (grads == NULL)
         return hki_fail(HK_E_INVALID_ARG, "%s: gradients are NULL", e->name);

@@ -43,12 +43,12 @@ static hk_status choose_model_dir(hk_estimator *e, const char *model_dir) {
     if (model_dir == NULL)
         return HK_OK;
     if (model_dir[0] == '\0')
-        return hki_fail(HK_E_INVALID_ARG,
-                        "estimator: model_dir is empty; NULL stands for none");
+        return hki_fail(HK_E_INVALID_ARG, "estimator: model_dir is an empty "
+                                          "string; use NULL for no model_dir");
     if (c->model_dir != NULL && strcmp(c->model_dir, model_dir) != 0)
         return hki_fail(HK_E_INVALID_ARG,
-                        "estimator: model_dir is %s, but %s in the run "
-                        "config; give it once",
+                        "estimator: model_dir is %s, but %s in the run config; "
+                        "set it only once",
                         model_dir, c->model_dir);
     return hki_arena_strdup(&e->arena, model_dir, &c->model_dir);
 }
@@ -175,7 +175,7 @@ hk_status hk_estimator_latest_checkpoint(hk_estimator *e, const char **path,
     int64_t at;
     if (e->config.c.model_dir == NULL)
         return hki_fail(HK_E_NOT_FOUND,
-                        "latest checkpoint: no model_dir was given");
+                        "latest checkpoint: the estimator has no model_dir");
     if (e->saver != NULL)
         HKI_TRY(hk_saver_wait(e->saver));
     HKI_TRY(hki_newest_checkpoint(e, &found, &at));
@@ -193,11 +193,13 @@ hk_status hk_estimator_latest_checkpoint(hk_estimator *e, const char **path,
 
 hk_status hk_estimator_save(hk_estimator *e) {
     if (e->saver == NULL || e->crew == NULL)
-        return hki_fail(HK_E_STATE,
-                        "save: a training with a model_dir comes first");
+        return hki_fail(
+            HK_E_STATE,
+            "save: there is nothing to save; train first, with a model_dir");
     if (e->is_training)
-        return hki_fail(HK_E_STATE,
-                        "save: in a hook, call hk_run_request_save");
+        return hki_fail(
+            HK_E_STATE,
+            "save: cannot be called from a hook; use hk_run_request_save");
     HKI_TRY(hki_snapshot_save(e));
     return hk_saver_wait(e->saver);
 }
@@ -232,8 +234,8 @@ static hk_status open_newest(hk_estimator *e, hk_ckpt **out) {
     const char *path;
     const hk_status s = hk_estimator_latest_checkpoint(e, &path, NULL);
     if (s == HK_E_NOT_FOUND)
-        return hki_fail(s, "nothing was trained and there is no checkpoint: "
-                           "train first");
+        return hki_fail(s, "there are no values: nothing was trained and there "
+                           "is no checkpoint; train first");
     HKI_TRY(s);
     HKI_TRY(hk_ckpt_open(path, HK_CKPT_AUTO, out));
     atomic_fetch_add(&e->counts.checkpoint_loads, 1);
@@ -325,7 +327,7 @@ hk_status hk_estimator_save_as(hk_estimator *e, const char *path,
     if (e->crew == NULL)
         return hki_fail(HK_E_STATE,
                         "save: nothing was trained in this process; convert "
-                        "the checkpoint instead (hk_ckpt_open, hk_ckpt_write)");
+                        "the checkpoint with hk_ckpt_open and hk_ckpt_write");
     const hki_weights_ask ask = {
         .which = weights,
         .worker = worker,
@@ -368,7 +370,8 @@ hk_status hk_estimator_restore(hk_estimator *e, const hk_source *input,
     if (e == NULL || path == NULL)
         return hki_fail(HK_E_INVALID_ARG, "restore: NULL argument");
     if (e->is_training)
-        return hki_fail(HK_E_STATE, "restore: a training is in progress");
+        return hki_fail(HK_E_STATE,
+                        "restore: cannot be called during training");
     if (e->crew == NULL) {
         hk_source in;
         HKI_TRY(hki_source_check(input, &in));

@@ -54,12 +54,12 @@ static hk_status check_text(const char *call, const char *what, const char *s) {
 static hk_status check_params(const char *call, const hk_hparam *params,
                               size_t n) {
     if (params == NULL && n > 0)
-        return hki_fail(HK_E_INVALID_ARG, "%s: no parameters", call);
+        return hki_fail(HK_E_INVALID_ARG, "%s: there are no parameters", call);
     for (size_t i = 0; i < n; i++) {
         HKI_TRY(hki_event_check_tag(call, params[i].name));
         if (params[i].type < HK_HPARAM_NUMBER ||
             params[i].type > HK_HPARAM_BOOL)
-            return hki_fail(HK_E_INVALID_ARG, "%s: %s: no type %d", call,
+            return hki_fail(HK_E_INVALID_ARG, "%s: %s: unknown type %d", call,
                             params[i].name, (int)params[i].type);
         if (params[i].type == HK_HPARAM_STRING)
             HKI_TRY(check_text(call, params[i].name, params[i].string));

@@ -28,7 +28,8 @@ static hk_status list_folder(hk_event_reader *r, const char *dir) {
         if (strstr(hki_path_name(all.items[i]), "tfevents") != NULL)
             HKI_TRY(hki_paths_add(&r->files, all.items[i]));
     if (r->files.count == 0)
-        return hki_fail(HK_E_NOT_FOUND, "%s: no event files in it", dir);
+        return hki_fail(HK_E_NOT_FOUND, "%s: the folder has no event files",
+                        dir);
     return HK_OK;
 }
 

@@ -86,7 +86,8 @@ hk_status hk_event_histogram(hk_event_writer *w, const char *tag, int64_t step,
                              const float *values, size_t n, size_t *skipped) {
     HKI_TRY(check_value("event histogram", w, tag));
     if (values == NULL && n > 0)
-        return hki_fail(HK_E_INVALID_ARG, "event histogram %s: no values", tag);
+        return hki_fail(HK_E_INVALID_ARG,
+                        "event histogram %s: there are no values", tag);
     HKI_FREED hki_histogram *h = NULL;
     HKI_TRY(hki_alloc_array(1, sizeof *h, &h));
     const hki_histogram_table *const buckets = hki_event_buckets(w);
@@ -123,16 +124,18 @@ hk_status hk_event_image(hk_event_writer *w, const char *tag, int64_t step,
                          int channels) {
     HKI_TRY(check_value("event image", w, tag));
     if (pixels == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "event image %s: no pixels", tag);
+        return hki_fail(HK_E_INVALID_ARG, "event image %s: the pixels are NULL",
+                        tag);
     if (height < 1 || width < 1 || height > MAX_IMAGE_SIDE ||
         width > MAX_IMAGE_SIDE)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "event image %s: %d x %d pixels, not 1 .. %d each", tag,
-                        height, width, MAX_IMAGE_SIDE);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "event image %s: %d x %d pixels; both have to be in 1..%d", tag,
+            height, width, MAX_IMAGE_SIDE);
     if (channels != 1 && channels != 3 && channels != 4)
         return hki_fail(HK_E_INVALID_ARG,
-                        "event image %s: %d channels, not 1, 3 or 4", tag,
-                        channels);
+                        "event image %s: %d channels; it has to be 1, 3 or 4",
+                        tag, channels);
     HKI_SCOPED(hki_buf_deinit) hki_buf png = {0};
     HKI_TRY(hki_png_encode(pixels, height, width, channels, &png));
     hki_event_draft d;
@@ -184,7 +187,8 @@ hk_status hk_event_session(hk_event_writer *w, int64_t step, int status,
         return hki_fail(HK_E_INVALID_ARG, "event session: no writer");
     if (status < 1 || status > 3)
         return hki_fail(HK_E_INVALID_ARG,
-                        "event session: status %d, not 1, 2 or 3", status);
+                        "event session: status is %d; it has to be 1, 2 or 3",
+                        status);
     const char *const path = checkpoint_path != NULL ? checkpoint_path : "";
     if (!hki_utf8_valid(path, strlen(path)))
         return hki_fail(HK_E_INVALID_ARG,

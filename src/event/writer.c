@@ -60,14 +60,17 @@ static hk_status check_options(const char *dir, const hk_event_options *o) {
     if (dir == NULL || dir[0] == '\0')
         return hki_fail(HK_E_INVALID_ARG, "event writer: no folder given");
     if (!(o->flush_seconds >= 0 && o->flush_seconds <= 1e6))
-        return hki_fail(HK_E_INVALID_ARG,
-                        "event writer: flush_seconds is %g, not in 0 .. 1e6",
-                        o->flush_seconds);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "event writer: flush_seconds is %g; it has to be in 0..1e6",
+            o->flush_seconds);
     if (o->queue_bytes == 0)
         return hki_fail(HK_E_INVALID_ARG, "event writer: queue_bytes is 0");
     if (isnan(o->wall_time) || o->wall_time > 1e12)
-        return hki_fail(HK_E_INVALID_ARG, "event writer: wall_time is %g",
-                        o->wall_time);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "event writer: wall_time is %g; it has to be finite and at least 0",
+            o->wall_time);
     if (o->suffix != NULL && strchr(o->suffix, '/') != NULL)
         return hki_fail(HK_E_INVALID_ARG,
                         "event writer: suffix \"%s\" has a slash", o->suffix);
@@ -111,7 +114,8 @@ static bool go_without(hk_event_writer *w) {
         return false;
     if (!w->is_away)
         hki_log(w->options.context, HK_LOG_WARNING,
-                "%s; training goes on, events are lost until there is room",
+                "%s; training continues, but events are lost until the file "
+                "can be written",
                 hk_last_error());
     w->is_away = true;
     return ftruncate(w->fd, w->whole_bytes) == 0;
@@ -122,7 +126,7 @@ static hk_status write_queue(hk_event_writer *w, const hki_buf *full) {
     if (s != HK_OK)
         return go_without(w) ? HK_OK : s;
     if (w->is_away)
-        hki_log(w->options.context, HK_LOG_INFO, "%s: is written again",
+        hki_log(w->options.context, HK_LOG_INFO, "%s: can be written again",
                 w->path);
     w->is_away = false;
     w->whole_bytes += (int64_t)full->size;
@@ -160,12 +164,11 @@ static hk_status wait_written(hk_event_writer *w, uint64_t until) {
         pthread_cond_signal(&w->work);
         if (!hki_cond_wait(&w->done, &w->lock, deadline) &&
             w->written_bytes < until)
-            return hki_fail(HK_E_TIMEOUT,
-                            "%s: %llu bytes of events have waited %d s for "
-                            "the disk",
-                            w->path,
-                            (unsigned long long)(until - w->written_bytes),
-                            STALL_SECONDS);
+            return hki_fail(
+                HK_E_TIMEOUT,
+                "%s: the disk did not accept %llu bytes of events within %d s",
+                w->path, (unsigned long long)(until - w->written_bytes),
+                STALL_SECONDS);
     }
     return hki_fault_raise(&w->failure);
 }
@@ -242,7 +245,7 @@ static hk_status lock_folder(hk_event_writer *w, const char *dir) {
     hki_buf_deinit(&name);
     if (s == HK_E_EXISTS)
         return hki_fail(HK_E_EXISTS,
-                        "%s: the folder has an event writer already (%s)", dir,
+                        "%s: the folder already has an event writer (%s)", dir,
                         hk_last_error());
     return s;
 }

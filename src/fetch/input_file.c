@@ -97,7 +97,7 @@ static hk_status seek_file(hki_input *in, uint64_t position) {
                         (unsigned long long)position);
     if (position > INT64_MAX ||
         lseek(in->fd, (off_t)position, SEEK_SET) != (off_t)position)
-        return hki_fail(HK_E_IO, "%s: cannot go to byte %llu: %s", in->path,
+        return hki_fail(HK_E_IO, "%s: cannot seek to byte %llu: %s", in->path,
                         (unsigned long long)position, strerror(errno));
     return HK_OK;
 }

@@ -24,7 +24,8 @@ static bool is_sparse(const hk_node *x) {
 
 static hk_node *densify(diff *d, const hk_node *x, hk_node *rows) {
     hki_log(d->g->ctx, HK_LOG_WARNING,
-            "the gradient of %s is dense: it is used by more than lookups",
+            "the gradient of %s is dense, because the table is used by more "
+            "than lookups",
             x->call->name);
     return hki_densify(d->g, rows, x->shape.dim[0]);
 }
@@ -117,7 +118,7 @@ static hk_status check_nodes(const char *what, hk_node *const *x, size_t n) {
     for (size_t i = 0; i < n; i++)
         if (x[i] == NULL || !hki_dtype_is_float(x[i]->dtype))
             return hki_fail(HK_E_INVALID_ARG,
-                            "gradients: %s %zu is missing or no float node",
+                            "gradients: %s %zu is missing or not a float node",
                             what, i);
     return HK_OK;
 }

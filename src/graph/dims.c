@@ -62,8 +62,9 @@ hk_status hki_broadcast(const char *who, hk_shape a, hk_shape b,
 
 hk_status hki_axis(const char *who, int32_t *axis, int rank) {
     if (*axis < -rank || *axis >= rank)
-        return hki_fail(HK_E_INVALID_ARG, "%s: axis %d of a rank-%d tensor",
-                        who, *axis, rank);
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: there is no axis %d in a tensor of rank %d", who,
+                        *axis, rank);
     if (*axis < 0)
         *axis += rank;
     return HK_OK;
@@ -91,7 +92,7 @@ hk_status hki_check_real(const hki_infer *c, int i) {
     const hk_dtype t = c->in[i].dtype;
     if (t == HK_F32 || t == HK_F64)
         return HK_OK;
-    return hki_fail(HK_E_DTYPE, "%s: needs a float type, got %s", c->name,
+    return hki_fail(HK_E_DTYPE, "%s: needs a float type, not %s", c->name,
                     hk_dtype_name(t));
 }
 

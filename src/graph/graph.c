@@ -232,8 +232,9 @@ uint64_t hki_graph_new_stream(hk_graph *g) {
 static hk_status check_inputs(const hki_op *op, hk_node *const *in, int n_in,
                               const char *name) {
     if (n_in < op->min_in || n_in > op->max_in || n_in > HKI_MAX_IN)
-        return hki_fail(HK_E_INVALID_ARG, "%s: %d inputs, takes %d to %d", name,
-                        n_in, op->min_in, op->max_in);
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: %d inputs, but it needs %d to %d", name, n_in,
+                        op->min_in, op->max_in);
     for (int i = 0; i < op->min_in; i++)
         if (in[i] == NULL)
             return hki_fail(HK_E_INVALID_ARG, "%s: input %d is missing", name,
@@ -400,7 +401,7 @@ void hk_output(hk_graph *g, const char *name, hk_node *x) {
     }
     for (size_t i = 0; i < g->outputs.n; i++)
         if (strcmp(g->outputs.data[i].name, name) == 0) {
-            hki_graph_fail(g, HK_E_EXISTS, "output %s exists", name);
+            hki_graph_fail(g, HK_E_EXISTS, "output %s exists already", name);
             return;
         }
     hki_named o = {.node = x};
@@ -441,9 +442,10 @@ void hk_set_gradients(hk_graph *g, hk_node *const *vars, size_t n,
         const hk_node *x = vars != NULL ? vars[i] : NULL;
         if (x == NULL || x->call->op->code != HKI_OP_variable ||
             g->vars.data[x->call->attr.index].kind != HK_TRAINABLE) {
-            hki_graph_fail(g, HK_E_INVALID_ARG,
-                           "gradients: entry %zu (%s) is no trainable variable",
-                           i, x ? x->call->name : "null");
+            hki_graph_fail(
+                g, HK_E_INVALID_ARG,
+                "gradients: entry %zu (%s) is not a trainable variable", i,
+                x ? x->call->name : "null");
             return;
         }
         const hk_status s = HKI_LIST_ROOM(g->train_vars);

@@ -75,13 +75,13 @@ static hk_status check(const hk_init *init, const hk_shape *shape,
     char text[HKI_SHAPE_TEXT];
     if (init->kind == HK_INIT_ORTHOGONAL && shape->rank < 2)
         return hki_fail(HK_E_SHAPE,
-                        "initialiser of '%s': orthogonal needs two dimensions "
-                        "or more, the shape is %s",
+                        "initialiser of '%s': orthogonal needs at least two "
+                        "dimensions, but the shape is %s",
                         name, hki_shape_text(*shape, text));
     if (init->kind == HK_INIT_ARRAY && init->values == NULL && *count > 0)
         return hki_fail(HK_E_INVALID_ARG,
-                        "initialiser of '%s': no values for shape %s", name,
-                        hki_shape_text(*shape, text));
+                        "initialiser of '%s': there are no values for shape %s",
+                        name, hki_shape_text(*shape, text));
     return HK_OK;
 }
 

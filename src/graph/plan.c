@@ -60,8 +60,8 @@ static hk_status differentiate(hk_graph *g) {
     }
     if (g->grads.n == 0)
         return hki_fail(HK_E_INVALID_ARG,
-                        "no gradient for any variable: the loss %s depends on "
-                        "none of the %zu trained ones",
+                        "no variable has a gradient: the loss %s depends on "
+                        "none of the %zu trainable variables",
                         g->loss->call->name, n);
     return HK_OK;
 }
@@ -297,7 +297,7 @@ static void destroy(hk_plan *p) {
 static hk_status check_options(const hk_plan_options *o,
                                const hki_backend *be) {
     if (o->batch < 0)
-        return hki_fail(HK_E_INVALID_ARG, "plan: batch size %lld",
+        return hki_fail(HK_E_INVALID_ARG, "plan: invalid batch size %lld",
                         (long long)o->batch);
     if (o->float_type != HK_F32 &&
         !(o->float_type == HK_F64 && be == &hki_backend_reference))
@@ -306,18 +306,21 @@ static hk_status check_options(const hk_plan_options *o,
                         "the reference backend)",
                         hk_dtype_name(o->float_type), be->name);
     if (o->device > 0 && be->device_count == NULL)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "plan: device %u of the backend %s, which has one",
-                        o->device, be->name);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "plan: there is no device %u of the backend %s; it has one",
+            o->device, be->name);
     if (o->precision > HK_PRECISION_BF16)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "plan: precision %d; it is HK_PRECISION_TF32, "
-                        "HK_PRECISION_FP32 or HK_PRECISION_BF16",
-                        (int)o->precision);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "plan: precision is %d; it has to be HK_PRECISION_TF32, "
+            "HK_PRECISION_FP32 or HK_PRECISION_BF16",
+            (int)o->precision);
     if (o->precision == HK_PRECISION_BF16 && o->float_type != HK_F32)
-        return hki_fail(HK_E_DTYPE,
-                        "plan: precision bf16 is for float32 values, not %s",
-                        hk_dtype_name(o->float_type));
+        return hki_fail(
+            HK_E_DTYPE,
+            "plan: precision bf16 is only for float32 values, not for %s",
+            hk_dtype_name(o->float_type));
     const uint32_t threads = HKI_MAX(o->threads, o->thread_limit);
     if (threads > 1024)
         return hki_fail(HK_E_INVALID_ARG, "plan: %u threads", threads);
@@ -444,7 +447,8 @@ hk_status hki_plan_moving(const hk_plan *p, size_t i, const hk_entry **entry,
                           double *momentum) {
     const hki_call *c = moving_call(p, i);
     if (c == NULL)
-        return hki_fail(HK_E_NOT_FOUND, "no moving statistic number %zu", i);
+        return hki_fail(HK_E_NOT_FOUND,
+                        "there is no moving statistic number %zu", i);
     const char *name = p->graph->vars.data[c->in[0]->call->attr.index].name;
     *entry = hk_layout_find(p->layout, name);
     *momentum = c->attr.alpha;

@@ -430,7 +430,8 @@ static hk_status find_input(const hk_session *s, const char *name,
                                i ? ", " : "", p->inputs[i].name);
         used += n > 0 ? (size_t)n : 0;
     }
-    return hki_fail(HK_E_NOT_FOUND, "no input named %s; the model has: %s",
+    return hki_fail(HK_E_NOT_FOUND,
+                    "there is no input named %s; the model has %s",
                     name ? name : "(null)", known);
 }
 
@@ -444,13 +445,14 @@ hk_status hk_session_feed(hk_session *s, const char *name, const hk_tensor *t) {
     if (t == NULL)
         return hki_fail(HK_E_INVALID_ARG, "input %s: the tensor is NULL", name);
     if (hk_tensor_dtype(t) != in->dtype)
-        return hki_fail(HK_E_DTYPE, "input %s: got %s, the model wants %s",
-                        name, hk_dtype_name(hk_tensor_dtype(t)),
-                        hk_dtype_name(in->dtype));
+        return hki_fail(
+            HK_E_DTYPE, "input %s: the tensor is %s, but the model needs %s",
+            name, hk_dtype_name(hk_tensor_dtype(t)), hk_dtype_name(in->dtype));
     char a[HKI_SHAPE_TEXT], b[HKI_SHAPE_TEXT];
     if (!hk_shape_equal(hk_tensor_shape(t), in->shape))
-        return hki_fail(HK_E_SHAPE, "input %s: got %s, the plan wants %s", name,
-                        hki_shape_text(hk_tensor_shape(t), a),
+        return hki_fail(HK_E_SHAPE,
+                        "input %s: the tensor is %s, but the plan needs %s",
+                        name, hki_shape_text(hk_tensor_shape(t), a),
                         hki_shape_text(in->shape, b));
     if (!hk_tensor_is_contiguous(t))
         return hki_fail(HK_E_SHAPE, "input %s: the tensor is not contiguous",
@@ -469,7 +471,8 @@ hk_status hk_session_input(hk_session *s, const char *name, hk_tensor **out) {
     HKI_TRY(find_input(s, name, &i));
     hki_input_slot *slot = &s->inputs[i];
     if (slot->tensor == NULL)
-        return hki_fail(HK_E_STATE, "input %s: nothing reads it in this mode",
+        return hki_fail(HK_E_STATE,
+                        "input %s: the model does not use it in this mode",
                         name);
     hk_tensor_release(slot->fed);
     slot->fed = NULL;
@@ -490,7 +493,7 @@ static hk_status find_scalar(const hk_session *s, const char *name,
             *out = i;
             return HK_OK;
         }
-    return hki_fail(HK_E_NOT_FOUND, "no run-time scalar named %s",
+    return hki_fail(HK_E_NOT_FOUND, "there is no run-time scalar named %s",
                     name ? name : "(null)");
 }
 
@@ -498,7 +501,8 @@ hk_status hk_session_set_scalar(hk_session *s, const char *name, float value) {
     size_t i = 0;
     HKI_TRY(find_scalar(s, name, &i));
     if (!isfinite(value))
-        return hki_fail(HK_E_NOT_FINITE, "run-time scalar %s: %g", name,
+        return hki_fail(HK_E_NOT_FINITE,
+                        "run-time scalar %s: the value %g is not finite", name,
                         (double)value);
     store_scalar(s, i, value);
     return HK_OK;
@@ -523,7 +527,7 @@ hk_status hk_session_output(hk_session *s, const char *name, hk_tensor **out) {
             *out = s->outputs[i];
             return HK_OK;
         }
-    return hki_fail(HK_E_NOT_FOUND, "no output named %s",
+    return hki_fail(HK_E_NOT_FOUND, "there is no output named %s",
                     name ? name : "(null)");
 }
 

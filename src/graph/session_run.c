@@ -206,7 +206,9 @@ hk_status hk_session_profile(const hk_session *s,
                              void (*write)(void *user, const char *text),
                              void *user) {
     if (s->step_ns == NULL)
-        return hki_fail(HK_E_STATE, "session: made without profile");
+        return hki_fail(
+            HK_E_STATE,
+            "session: profiling is off; create the session with profile");
     char line[512], shape[HKI_SHAPE_TEXT];
     for (size_t i = 0; i < s->plan->n_steps; i++) {
         const hki_call *c = s->plan->steps[i].call;

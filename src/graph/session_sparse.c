@@ -12,7 +12,8 @@ size_t hki_session_sparse_count(const hk_session *s) {
 hk_status hk_session_sparse_grad(hk_session *s, size_t i, hk_sparse_grad *out) {
     const hk_plan *p = s->plan;
     if (i >= p->n_sparse || p->float_bytes != 4)
-        return hki_fail(HK_E_NOT_FOUND, "no sparse gradient number %zu", i);
+        return hki_fail(HK_E_NOT_FOUND,
+                        "there is no sparse gradient number %zu", i);
     const hki_plan_sparse *sp = &p->sparse[i];
     const hki_sparse_stage none = {0}, *to = s->apart ? &s->sparse[i] : &none;
     const int64_t dim = sp->entry->shape.dim[1];

@@ -60,8 +60,7 @@ static bool scope_name_ok(hk_graph *g, const char *name) {
     if (name != NULL && name[0] != '\0' && strlen(name) < 256)
         return true;
     hki_graph_fail(g, HK_E_INVALID_ARG,
-                   "scope: a name of 1 to 255 characters "
-                   "is needed");
+                   "scope: the name has to have 1 to 255 characters");
     return false;
 }
 
@@ -122,8 +121,9 @@ static const hki_param *param(hk_graph *g, const char *name,
     g->reads.data[g->reads.n++] = copy;
     const hki_param *p = hki_params_find(g->params, name);
     if (p != NULL && p->type != type) {
-        hki_graph_fail(g, HK_E_DTYPE, "parameter %s is %s, the model wants %s",
-                       name, names[p->type], names[type]);
+        hki_graph_fail(g, HK_E_DTYPE,
+                       "parameter %s is %s, but the model needs %s", name,
+                       names[p->type], names[type]);
         return NULL;
     }
     return p;
@@ -151,8 +151,8 @@ static hk_node *reuse_variable(hk_graph *g, hki_variable *v, hk_shape shape,
     char a[HKI_SHAPE_TEXT], b[HKI_SHAPE_TEXT];
     if (!hk_shape_equal(v->shape, shape) || v->kind != kind)
         return hki_graph_fail(g, HK_E_SHAPE,
-                              "variable %s exists with shape %s, reused with "
-                              "shape %s or another kind",
+                              "variable %s exists with shape %s, but is reused "
+                              "with shape %s or another kind",
                               v->name, hki_shape_text(v->shape, a),
                               hki_shape_text(shape, b));
     return v->node;
@@ -161,12 +161,12 @@ static hk_node *reuse_variable(hk_graph *g, hki_variable *v, hk_shape shape,
 static hk_status check_variable(const char *name, const hk_shape *shape,
                                 hk_kind kind, uint32_t flags, int64_t *count) {
     if (shape->rank < 0 || shape->rank > HK_MAX_RANK)
-        return hki_fail(HK_E_SHAPE, "variable %s: bad rank %d", name,
+        return hki_fail(HK_E_SHAPE, "variable %s: invalid rank %d", name,
                         (int)shape->rank);
     const hk_status s = hk_shape_count(*shape, count);
     if (s != HK_OK) {
         char text[HKI_SHAPE_TEXT];
-        return hki_fail(s, "variable %s: bad shape %s", name,
+        return hki_fail(s, "variable %s: invalid shape %s", name,
                         hki_shape_text(*shape, text));
     }
     if (kind < HK_TRAINABLE || kind > HK_STATE_LOCAL)
@@ -228,16 +228,16 @@ hk_node *hk_variable(hk_graph *g, const char *name, hk_shape shape,
         if (reusing(g))
             return reuse_variable(g, v, shape, kind);
         hki_fail(HK_E_EXISTS,
-                 "variable %s exists; enter its scope with reuse "
-                 "to share it",
+                 "variable %s exists already; enter its scope with reuse to "
+                 "share it",
                  full);
         return hki_graph_keep_error(g, HK_E_EXISTS);
     }
     if (reusing(g)) {
-        hki_fail(HK_E_NOT_FOUND,
-                 "variable %s does not exist, and its scope "
-                 "only reuses",
-                 full);
+        hki_fail(
+            HK_E_NOT_FOUND,
+            "variable %s does not exist, and its scope only reuses variables",
+            full);
         return hki_graph_keep_error(g, HK_E_NOT_FOUND);
     }
     hk_node *x;

@@ -36,8 +36,8 @@ hk_status hki_config_add_job(hk_cluster_config *c, const char *name,
                         HKI_MAX_JOBS);
     if (capacity > HKI_MAX_TASKS)
         return hki_fail(HK_E_INVALID_ARG,
-                        "cluster job \"%s\" has %u tasks, more than %d", name,
-                        capacity, HKI_MAX_TASKS);
+                        "cluster job \"%s\" has %u tasks; the limit is %d",
+                        name, capacity, HKI_MAX_TASKS);
     hki_task_list j = {0};
     HKI_TRY(hki_arena_strdup(&c->arena, name, &j.name));
     HKI_TRY(hki_arena_alloc(&c->arena, capacity, sizeof *j.index, &j.index));
@@ -145,12 +145,13 @@ static bool is_host(const char *host, const char *end) {
 hk_status hki_address_check(const char *address, const char *what) {
     if (strlen(address) >= HKI_MAX_ADDRESS)
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: address \"%.40s...\" is longer than %d bytes",
+                        "%s: the address \"%.40s...\" is longer than %d bytes",
                         what, address, HKI_MAX_ADDRESS - 1);
     for (const char *p = address; *p != '\0'; p++)
         if ((unsigned char)*p <= ' ' || (unsigned char)*p >= 0x7f)
-            return hki_fail(HK_E_INVALID_ARG, "%s: byte 0x%02x in an address",
-                            what, (unsigned)(unsigned char)*p);
+            return hki_fail(HK_E_INVALID_ARG,
+                            "%s: invalid byte 0x%02x in an address", what,
+                            (unsigned)(unsigned char)*p);
     const char *const place = place_on_host(address);
     if (place != NULL && place[0] != '\0')
         return HK_OK;
@@ -158,12 +159,14 @@ hk_status hki_address_check(const char *address, const char *what) {
     const char *const colon = port_colon(host);
     uint32_t port;
     if (place != NULL || colon == NULL || !is_host(host, colon))
-        return hki_fail(HK_E_INVALID_ARG, "%s: address \"%s\" is not host:port",
-                        what, address);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "%s: the address \"%s\" is not host:port, unix:PATH or shm:PATH",
+            what, address);
     if (!hki_parse_u32(colon + 1, 0, 65535, &port))
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: address \"%s\": \"%s\" is no port", what, address,
-                        colon + 1);
+                        "%s: the address \"%s\" has no valid port: \"%s\"",
+                        what, address, colon + 1);
     return HK_OK;
 }
 

@@ -27,24 +27,25 @@ static hk_status check_role(hk_cluster_config *c, const hki_wish *w) {
                                            hki_config_job(c, "master") == NULL);
     if (fits)
         return HK_OK;
-    return hki_fail(HK_E_INVALID_ARG,
-                    "role \"%s\" is asked for, but %s makes this process %s %d",
-                    w->o.role, hk_launcher_name(i->launcher), i->task_type,
-                    i->task_index);
+    return hki_fail(
+        HK_E_INVALID_ARG,
+        "the role \"%s\" was requested, but %s makes this process %s %d",
+        w->o.role, hk_launcher_name(i->launcher), i->task_type, i->task_index);
 }
 
 static hk_status check_counts(hk_cluster_config *c, const hki_wish *w) {
     hk_cluster_info *const i = &c->info;
     const char *const from = hk_launcher_name(i->launcher);
     if (w->index >= 0 && w->index != i->task_index)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "index %d is asked for, but %s makes this process "
-                        "%s %d",
-                        w->index, from, i->task_type, i->task_index);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "the index %d was requested, but %s makes this process %s %d",
+            w->index, from, i->task_type, i->task_index);
     const uint32_t listed = hki_config_listed_workers(c);
     if (w->o.workers != 0 && listed != 0 && w->o.workers != listed &&
         c->n_jobs > 0)
-        return hki_fail(HK_E_INVALID_ARG, "%u workers are asked for, %s has %u",
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%u workers were requested, but %s has %u",
                         w->o.workers, from, listed);
     if (w->o.workers != 0)
         i->n_workers = w->o.workers;
@@ -80,7 +81,7 @@ static hk_status check_tf_centers(hk_cluster_config *c, const hki_wish *w) {
     if (w->center == NULL) {
         if (w->o.center_count != 0 && w->o.center_count != ps->count)
             return hki_fail(HK_E_INVALID_ARG,
-                            "%u centers are asked for, TF_CONFIG has %u",
+                            "%u centers were requested, but TF_CONFIG has %u",
                             w->o.center_count, ps->count);
         return HK_OK;
     }
@@ -89,8 +90,9 @@ static hk_status check_tf_centers(hk_cluster_config *c, const hki_wish *w) {
         const char *const b = i < w->n_center ? w->center[i] : "nothing";
         if (strcmp(a, b) != 0)
             return hki_fail(HK_E_INVALID_ARG,
-                            "center %u is %s by TF_CONFIG and %s by option", i,
-                            a, b);
+                            "the address of center %u is %s in TF_CONFIG, but "
+                            "%s in the options",
+                            i, a, b);
     }
     return HK_OK;
 }
@@ -103,7 +105,8 @@ static hk_status from_tf(hk_cluster_config *c, const hki_wish *w,
     HKI_TRY(check_tf_centers(c, w));
     if (hki_config_job(c, "chief") == NULL &&
         hki_config_job(c, "master") == NULL && c->n_jobs > 0)
-        HKI_TRY(hki_config_note(c, "chief: none in TF_CONFIG, worker 0 is it"));
+        HKI_TRY(hki_config_note(
+            c, "chief: none in TF_CONFIG; worker 0 acts as chief"));
     return HK_OK;
 }
 
@@ -127,16 +130,16 @@ static hk_status rank_centers(hk_cluster_config *c, const hki_wish *w,
     const uint32_t port = w->o.port != 0 ? w->o.port : r->port;
     hki_task_list *ps;
     if (port + n_centers - 1 > 65535)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "%u centers from port %u on: there are not so many "
-                        "ports",
-                        n_centers, port);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "%u centers need more ports than there are from port %u on",
+            n_centers, port);
     if (r->host == NULL && (r->first == NULL || n_centers > r->n_first))
-        return hki_fail(HK_E_INVALID_ARG,
-                        "%s does not name the hosts that run ranks 0 to %u; "
-                        "give the centers' addresses (HOOKE_CENTER) or, for "
-                        "MPI, a hostfile (HOOKE_HOSTFILE)",
-                        hk_launcher_name(r->launcher), n_centers - 1);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "%s does not name the hosts of ranks 0 to %u; set the centers' "
+            "addresses (HOOKE_CENTER) or, for MPI, a hostfile (HOOKE_HOSTFILE)",
+            hk_launcher_name(r->launcher), n_centers - 1);
     HKI_TRY(hki_config_add_job(c, "ps", n_centers, &ps));
     for (uint32_t i = 0; i < n_centers; i++) {
         const char *address;
@@ -197,7 +200,7 @@ static hk_status from_ranks(hk_cluster_config *c, const hki_wish *w,
         info->center_index = (int32_t)r->rank;
     HKI_TRY(hki_config_note(c, "ranks: %u of %u, %u center%s %s", r->rank,
                             r->size, n_centers, n_centers == 1 ? "" : "s",
-                            n_centers == 0  ? "among them"
+                            n_centers == 0  ? "among the ranks"
                             : r->in_process ? "as threads of the first ranks"
                                             : "on the first ranks"));
     if (r->rank < first)
@@ -218,14 +221,15 @@ static hk_status from_options(hk_cluster_config *c, hki_wish *w) {
     uint32_t n;
     if (w->index < 0 && hki_parse_u32(k8s, 0, HKI_MAX_TASKS - 1, &n)) {
         w->index = (int32_t)n;
-        HKI_TRY(hki_config_note(c, "index: %u from JOB_COMPLETION_INDEX", n));
+        HKI_TRY(hki_config_note(c, "index: %u, from JOB_COMPLETION_INDEX", n));
     }
     const char **const fallback = w->fallback;
     fallback[0] = DEFAULT_ADDRESS;
     if (w->center == NULL && strcmp(role, "evaluator") != 0) {
         if (w->o.center_count > 1)
             return hki_fail(HK_E_INVALID_ARG,
-                            "%u centers, but no addresses of them",
+                            "there are %u centers, but no addresses of them; "
+                            "set --center or HOOKE_CENTER",
                             w->o.center_count);
         if (is_center && w->o.listen != NULL)
             fallback[0] = w->o.listen;
@@ -243,11 +247,13 @@ static hk_status from_options(hk_cluster_config *c, hki_wish *w) {
     if (is_center) {
         if (w->index < 0 && w->n_center > 1)
             return hki_fail(HK_E_INVALID_ARG,
-                            "which of the %u centers is this? Give its index",
+                            "this process is one of %u centers; set its index "
+                            "(--index or HOOKE_INDEX)",
                             w->n_center);
         const int32_t index = HKI_MAX(w->index, 0);
         if ((uint32_t)index >= w->n_center)
-            return hki_fail(HK_E_INVALID_ARG, "center %d of %u does not exist",
+            return hki_fail(HK_E_INVALID_ARG,
+                            "there is no center %d of %u; indices start at 0",
                             index, w->n_center);
         return hki_config_set_task(c, "ps", index);
     }
@@ -255,8 +261,8 @@ static hk_status from_options(hk_cluster_config *c, hki_wish *w) {
         return hki_config_set_task(c, role, HKI_MAX(w->index, 0));
     const bool chief = strcmp(role, "chief") == 0;
     if (chief && w->index > 0)
-        return hki_fail(HK_E_INVALID_ARG, "there is one chief, not number %d",
-                        w->index);
+        return hki_fail(HK_E_INVALID_ARG,
+                        "a cluster has one chief, index 0, not %d", w->index);
     const int32_t index = chief ? 0 : w->index;
     HKI_TRY(hki_config_add_job(c, role, 1, &j));
     j->sparse = true;
@@ -277,15 +283,15 @@ static hk_status check_pair(hk_cluster_config *c, const hki_ranks *r,
         return hki_config_note(c, "%s: agrees, %s", b, other->seen);
     if (r->launcher == HK_LAUNCHER_TORCHRUN && r->group == other->rank &&
         r->groups == other->size)
-        return hki_config_note(c, "%s: started one torchrun a node, %s", b,
+        return hki_config_note(c, "%s: started one torchrun per node, %s", b,
                                other->seen);
     if (r->launcher == HK_LAUNCHER_MPI && other->size <= r->size &&
         other->nodes == other->size)
-        return hki_config_note(c, "%s: started one MPI daemon a node, %s", b,
+        return hki_config_note(c, "%s: started one MPI daemon per node, %s", b,
                                other->seen);
     return hki_fail(HK_E_INVALID_ARG,
-                    "%s (%s) and %s (%s) contradict each other; name one with "
-                    "HOOKE_LAUNCHER",
+                    "%s (%s) and %s (%s) contradict each other; choose one "
+                    "with HOOKE_LAUNCHER",
                     a, r->seen, b, other->seen);
 }
 
@@ -299,11 +305,11 @@ static hk_status check_tf_ranks(hk_cluster_config *c, const hki_ranks *r) {
         sparse = sparse || c->job[i].sparse;
     }
     if (sparse || r->size <= tasks)
-        return hki_config_note(c, "%s: %s, leaves the description to TF_CONFIG",
+        return hki_config_note(c, "%s: %s; TF_CONFIG describes the cluster",
                                hk_launcher_name(r->launcher), r->seen);
     return hki_fail(HK_E_INVALID_ARG,
                     "TF_CONFIG describes %llu task%s, but %s started %u (%s); "
-                    "name one with HOOKE_LAUNCHER",
+                    "choose one with HOOKE_LAUNCHER",
                     (unsigned long long)tasks, tasks == 1 ? "" : "s",
                     hk_launcher_name(r->launcher), r->size, r->seen);
 }
@@ -322,8 +328,8 @@ static hk_status look(hk_cluster_config *c, const hki_wish *w, sources *s) {
             known = (hk_launcher)l;
     if (!any && known == HK_LAUNCHER_NONE && strcmp(only, "none") != 0)
         return hki_fail(HK_E_INVALID_ARG,
-                        "launcher \"%.64s\" is none of auto, none, tf_config, "
-                        "torchrun, slurm, mpi",
+                        "unknown launcher \"%.64s\"; it has to be auto, none, "
+                        "tf_config, torchrun, slurm or mpi",
                         only);
     if (any || known == HK_LAUNCHER_TF_CONFIG)
         s->tf = hki_env(&w->o, "TF_CONFIG");
@@ -348,9 +354,10 @@ static hk_status look(hk_cluster_config *c, const hki_wish *w, sources *s) {
         found = found || readers[i].out->size > 0;
     }
     if (!any && known >= HK_LAUNCHER_TF_CONFIG && !found)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "launcher %s is named, but its variables are not set",
-                        only);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "the launcher %s was requested, but its variables are not set",
+            only);
     return HK_OK;
 }
 
@@ -384,7 +391,8 @@ static hk_status describe(hk_cluster_config *c, hki_wish *w, const sources *s) {
         return from_options(c, w);
     if (described)
         return HK_OK;
-    HKI_TRY(hki_config_note(c, "launcher: none found, this process is alone"));
+    HKI_TRY(hki_config_note(
+        c, "launcher: none found; this process is not part of a cluster"));
     return hki_config_set_task(c, "worker", 0);
 }
 
@@ -395,7 +403,7 @@ static hk_status summarise(hk_cluster_config *c) {
         HKI_TRY(hki_config_note(c, "task: %s %d%s", i->task_type, i->task_index,
                                 i->is_chief ? " (chief)" : ""));
     else
-        HKI_TRY(hki_config_note(c, "task: %s, the center gives it a number",
+        HKI_TRY(hki_config_note(c, "task: %s; the center assigns its index",
                                 i->task_type));
     if (i->n_workers > 0)
         HKI_TRY(hki_config_note(c, "workers: %u", i->n_workers));
@@ -404,7 +412,7 @@ static hk_status summarise(hk_cluster_config *c) {
     for (uint32_t k = 0; k < i->n_centers; k++) {
         const char *const address = hk_cluster_config_address(c, "ps", k);
         HKI_TRY(hki_config_note(c, "center %u: %s", k,
-                                address == NULL ? "not told" : address));
+                                address == NULL ? "not known" : address));
     }
     if (i->listen != NULL)
         HKI_TRY(hki_config_note(c, "listens: %s (center %d)", i->listen,

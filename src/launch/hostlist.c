@@ -143,7 +143,8 @@ static hk_status parse_item(const char *list, const char **p, item *it) {
             continue;
         }
         if (**p != '[')
-            return bad_list(list, *p, "not part of a host name");
+            return bad_list(list, *p,
+                            "this character cannot be in a host name");
         if (it->groups == MAX_GROUPS)
             return bad_list(list, *p, "too many bracket groups");
         const char *const close = strchr(*p, ']');
@@ -196,8 +197,8 @@ hk_status hki_tasks_per_node(const char *text, uint32_t n_nodes,
         }
         if (repeat > n_nodes - filled)
             return hki_fail(HK_E_INVALID_ARG,
-                            "tasks per node \"%.200s\" are of more than the "
-                            "%u nodes of the list",
+                            "tasks per node \"%.200s\" describe more than the "
+                            "%u nodes of the host list",
                             text, n_nodes);
         for (uint32_t i = 0; i < repeat; i++)
             tasks[filled++] = n;
@@ -208,8 +209,8 @@ hk_status hki_tasks_per_node(const char *text, uint32_t n_nodes,
     }
     if (filled != n_nodes)
         return hki_fail(HK_E_INVALID_ARG,
-                        "tasks per node \"%.200s\" are of %u nodes, the list "
-                        "has %u",
+                        "tasks per node \"%.200s\" describe %u nodes, but the "
+                        "host list has %u",
                         text, filled, n_nodes);
     return HK_OK;
 }
@@ -268,8 +269,8 @@ static hk_status hostfile_line(hostfile *f, const char *what, uint32_t line_no,
             value = word + 6;
         if (value != NULL && !hki_parse_u32(value, 1, MAX_SLOTS, &slots))
             return hki_fail(HK_E_INVALID_ARG,
-                            "%s, line %u: \"%s\" is no number of slots", what,
-                            line_no, value);
+                            "%s, line %u: \"%s\" is not a number of slots",
+                            what, line_no, value);
         while (p < end && is_blank(*p))
             p++;
     }

@@ -34,15 +34,15 @@ static hk_status need_u32(const hk_cluster_options *o, const char *name,
         return hki_fail(HK_E_INVALID_ARG, "%s is not set", name);
     if (!hki_parse_u32(v, low, high, out))
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s=\"%.80s\" is no number from %u to %u", name, v, low,
-                        high);
+                        "%s=\"%.80s\" is not a number from %u to %u", name, v,
+                        low, high);
     return HK_OK;
 }
 
 static hk_status check_rank(const hki_ranks *r) {
     if (r->rank < r->size)
         return HK_OK;
-    return hki_fail(HK_E_INVALID_ARG, "%s: rank %u of %u does not exist (%s)",
+    return hki_fail(HK_E_INVALID_ARG, "%s: there is no rank %u of %u (%s)",
                     hk_launcher_name(r->launcher), r->rank, r->size, r->seen);
 }
 
@@ -69,7 +69,7 @@ hk_status hki_ranks_torchrun(hki_arena *a, const hk_cluster_options *o,
     const char *const host = hki_env(o, "MASTER_ADDR");
     if (host == NULL)
         return hki_fail(HK_E_INVALID_ARG,
-                        "torchrun's RANK is set but not MASTER_ADDR");
+                        "torchrun's RANK is set, but MASTER_ADDR is not");
     // A bare IPv6 address needs brackets before a port can follow.
     const bool bare = strchr(host, ':') != NULL && host[0] != '[';
     HKI_TRY(hki_arena_printf(a, &r->first, bare ? "[%s]" : "%s", host));
@@ -187,7 +187,7 @@ hk_status hki_ranks_slurm(hki_arena *a, const hk_cluster_options *o,
     const char *const job = env_first(o, job_names, &name);
     uint32_t id = 0;
     if (job != NULL && !hki_parse_u32(job, 0, UINT32_MAX, &id))
-        return hki_fail(HK_E_INVALID_ARG, "%s=\"%.80s\" is no job id", name,
+        return hki_fail(HK_E_INVALID_ARG, "%s=\"%.80s\" is not a job id", name,
                         job);
     HKI_TRY(hki_arena_printf(a, &r->seen, "SLURM_PROCID=%u, %s=%u, job %u",
                              r->rank, size_name, size, id));
@@ -285,9 +285,10 @@ static uint32_t mpi_port(const hk_cluster_options *o) {
 static hk_status pmix_alone(hki_arena *a, const hk_cluster_options *o,
                             hki_ranks *r) {
     if (o->workers == 0)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "PMIX_RANK is set, but nothing tells how many "
-                        "processes there are; give the number of workers");
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "PMIX_RANK is set, but the number of processes is unknown; set the "
+            "number of workers (--workers or HOOKE_WORKERS)");
     const bool centers_elsewhere = o->center != NULL || o->center_dns != NULL;
     const uint32_t centers = o->center_count > 0 ? o->center_count : 1;
     r->size = o->workers + (centers_elsewhere ? 0 : centers);
@@ -313,9 +314,10 @@ hk_status hki_ranks_mpi(hki_arena *a, const hk_cluster_options *o,
         if (hki_env(o, n->local_size) != NULL)
             HKI_TRY(need_u32(o, n->local_size, 1, HKI_MAX_TASKS, &local));
         if (r->size > 0 && (rank != r->rank || size != r->size))
-            return hki_fail(HK_E_INVALID_ARG,
-                            "%s=%u, %s=%u contradicts %s; name one launcher",
-                            n->rank, rank, n->size, size, r->seen);
+            return hki_fail(
+                HK_E_INVALID_ARG,
+                "%s=%u, %s=%u contradicts %s; choose one with HOOKE_LAUNCHER",
+                n->rank, rank, n->size, size, r->seen);
         if (r->size > 0)
             continue;
         r->rank = rank;
@@ -326,9 +328,10 @@ hk_status hki_ranks_mpi(hki_arena *a, const hk_cluster_options *o,
         HKI_TRY(mpi_hosts(a, o, local, r));
     }
     if (r->size > 0 && pmix != NULL && pmix_rank != r->rank)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "PMIX_RANK=%u contradicts %s; name one launcher",
-                        pmix_rank, r->seen);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "PMIX_RANK=%u contradicts %s; choose one with HOOKE_LAUNCHER",
+            pmix_rank, r->seen);
     if (r->size > 0 || pmix == NULL)
         return HK_OK;
     r->rank = pmix_rank;

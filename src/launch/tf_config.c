@@ -28,8 +28,9 @@ static hk_status check_address(const char *job, const char *key, json_t *v) {
     if (strcmp(job, "ps") == 0)
         return hki_address_check(address, what);
     if (strlen(address) >= HKI_MAX_ADDRESS || address[0] == '\0')
-        return hki_fail(HK_E_INVALID_ARG, "%s: an address has 1 to %d bytes",
-                        what, HKI_MAX_ADDRESS - 1);
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: an address has to have 1 to %d bytes", what,
+                        HKI_MAX_ADDRESS - 1);
     return HK_OK;
 }
 
@@ -78,7 +79,7 @@ static hk_status parse_map(hk_cluster_config *c, const char *name,
     json_object_foreach(map, key, v) {
         if (!hki_parse_u32(key, 0, HKI_MAX_TASKS - 1, &task[count].index))
             return hki_fail(HK_E_INVALID_ARG,
-                            WHAT ": cluster.%s: \"%.40s\" is no task index",
+                            WHAT ": cluster.%s: \"%.40s\" is not a task index",
                             name, key);
         HKI_TRY(check_address(name, key, v));
         task[count++].address = json_string_value(v);
@@ -108,7 +109,8 @@ static hk_status parse_cluster(hk_cluster_config *c, json_t *cluster) {
             strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                          "0123456789_-") != length)
             return hki_fail(HK_E_INVALID_ARG,
-                            WHAT ": \"%.64s\" is no name of a job", name);
+                            WHAT ": \"%.64s\" is not a valid name of a job",
+                            name);
         if (json_is_array(v))
             HKI_TRY(parse_list(c, name, v));
         else if (json_is_object(v))
@@ -148,7 +150,8 @@ static hk_status parse_index(json_t *task, int32_t *out) {
     uint32_t n;
     if (!hki_parse_u32(text, 0, HKI_MAX_TASKS - 1, &n))
         return hki_fail(HK_E_INVALID_ARG,
-                        WHAT ": task.index \"%.40s\" is no number from 0 to %d",
+                        WHAT
+                        ": task.index \"%.40s\" is not a number from 0 to %d",
                         text, HKI_MAX_TASKS - 1);
     *out = (int32_t)n;
     return HK_OK;
@@ -161,13 +164,12 @@ static hk_status check_chief(hk_cluster_config *c, const char *type,
     const hki_task_list *const master = hki_config_job(c, "master");
     if (chief != NULL && master != NULL)
         return hki_fail(HK_E_INVALID_ARG,
-                        WHAT ": cluster has \"master\" and \"chief\"; "
-                             "\"master\" is the old name of the same task");
+                        WHAT ": cluster has \"master\" and \"chief\"; remove "
+                             "\"master\", the old name of the chief");
     const hki_task_list *const first = chief != NULL ? chief : master;
     if (first != NULL && first->count > 1)
         return hki_fail(HK_E_INVALID_ARG,
-                        WHAT ": cluster has %u tasks \"%s\", at most one is "
-                             "allowed",
+                        WHAT ": cluster has %u tasks \"%s\"; one is the limit",
                         first->count, first->name);
     if ((first == NULL || first->count == 0) && strict)
         return hki_fail(HK_E_INVALID_ARG, WHAT ": cluster has no \"chief\"");
@@ -223,11 +225,11 @@ static hk_status parse_task(hk_cluster_config *c, json_t *root, bool strict) {
     HKI_TRY(parse_index(task, &index));
     if (c->n_jobs == 0) {
         if ((type != NULL && strcmp(type, "worker") != 0) || index > 0)
-            return hki_fail(HK_E_INVALID_ARG,
-                            WHAT ": without a cluster the task is worker 0, "
-                                 "not %s %d",
-                            type == NULL ? "worker" : type,
-                            index < 0 ? 0 : index);
+            return hki_fail(
+                HK_E_INVALID_ARG,
+                WHAT
+                ": without a cluster the task has to be worker 0, not %s %d",
+                type == NULL ? "worker" : type, index < 0 ? 0 : index);
         return hki_config_set_task(c, "worker", 0);
     }
     HKI_TRY(check_chief(c, type, strict));
@@ -264,8 +266,8 @@ static hk_status parse_extras(hk_cluster_config *c, json_t *root) {
     if (!json_is_object(hooke) || workers < 0 || workers > HKI_MAX_TASKS ||
         index < -1 || index >= HKI_MAX_TASKS)
         return hki_fail(HK_E_INVALID_ARG,
-                        WHAT ": \"hooke\" holds \"workers\" and \"center\", "
-                             "numbers from 0 to %d",
+                        WHAT ": \"hooke\" has to hold \"workers\" and "
+                             "\"center\", numbers from 0 to %d",
                         HKI_MAX_TASKS);
     c->info.n_workers = (uint32_t)workers;
     c->info.center_index = (int32_t)index;

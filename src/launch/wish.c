@@ -28,13 +28,14 @@ static hk_status merge_number(uint32_t *opt, const hk_cluster_options *o,
     const char *const env = hki_env(o, name);
     uint32_t v;
     if (*opt > high)
-        return hki_fail(HK_E_INVALID_ARG, "option %u for %s is more than %u",
-                        *opt, name, high);
+        return hki_fail(HK_E_INVALID_ARG,
+                        "the option %u for %s is above the limit of %u", *opt,
+                        name, high);
     if (env == NULL)
         return HK_OK;
     if (!hki_parse_u32(env, 1, high, &v))
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s=\"%.80s\" is no number from 1 to %u", name, env,
+                        "%s=\"%.80s\" is not a number from 1 to %u", name, env,
                         high);
     char flag[16];
     snprintf(flag, sizeof flag, "%u", *opt);
@@ -76,8 +77,8 @@ static hk_status parse_role(hki_wish *w) {
             w->role = roles[i][1];
     if (w->role == NULL)
         return hki_fail(HK_E_INVALID_ARG,
-                        "role \"%.64s\" is none of center, worker, chief, "
-                        "evaluator",
+                        "unknown role \"%.64s\"; it has to be center, worker, "
+                        "chief or evaluator",
                         w->o.role);
     return HK_OK;
 }
@@ -106,11 +107,12 @@ static hk_status parse_index(hki_wish *w) {
         const char *const host = hki_env(&w->o, "HOSTNAME");
         if (host == NULL || !host_ordinal(host, &n))
             return hki_fail(HK_E_INVALID_ARG,
-                            "index \"hostname\": HOSTNAME=\"%.80s\" does not "
-                            "end in a number",
+                            "the index is \"hostname\", but HOSTNAME=\"%.80s\" "
+                            "does not end in a number",
                             host == NULL ? "" : host);
     } else if (!hki_parse_u32(text, 0, HKI_MAX_TASKS - 1, &n)) {
-        return hki_fail(HK_E_INVALID_ARG, "index \"%.40s\" is no number", text);
+        return hki_fail(HK_E_INVALID_ARG, "the index \"%.40s\" is not a number",
+                        text);
     }
     w->index = (int32_t)n;
     return HK_OK;
@@ -122,7 +124,8 @@ static hk_status dns_address(hki_arena *a, const char *pattern, uint32_t i,
     const char *const at = strstr(pattern, "{i}");
     if (at == NULL)
         return hki_fail(HK_E_INVALID_ARG,
-                        "center-dns \"%.100s\" has no \"{i}\" for the number",
+                        "center-dns \"%.100s\" needs \"{i}\" where the index "
+                        "of the center belongs",
                         pattern);
     return hki_arena_printf(a, out, "%.*s%u%s", (int)(at - pattern), pattern, i,
                             at + 3);
@@ -132,22 +135,26 @@ static hk_status parse_centers(hki_arena *a, hki_wish *w) {
     const char *const list = w->o.center;
     if (list != NULL && w->o.center_dns != NULL)
         return hki_fail(HK_E_INVALID_ARG,
-                        "centers are given as a list and as a DNS pattern");
+                        "the centers are given twice, as a list (center) and "
+                        "as a pattern (center-dns); use one");
     if (w->o.center_dns != NULL && w->o.center_count == 0)
         return hki_fail(HK_E_INVALID_ARG,
-                        "center-dns needs the number of centers, too");
+                        "center-dns also needs the number of centers "
+                        "(--center-count or HOOKE_CENTER_COUNT)");
     uint32_t n = w->o.center_count;
     if (list != NULL) {
         n = 1;
         for (const char *p = list; *p != '\0'; p++)
             n += *p == ',';
         if (n > MAX_CENTERS)
-            return hki_fail(HK_E_INVALID_ARG, "%u centers, at most %d", n,
+            return hki_fail(HK_E_INVALID_ARG,
+                            "%u centers are too many; the limit is %d", n,
                             MAX_CENTERS);
         if (w->o.center_count != 0 && w->o.center_count != n)
-            return hki_fail(HK_E_INVALID_ARG,
-                            "%u centers are counted and %u are listed",
-                            w->o.center_count, n);
+            return hki_fail(
+                HK_E_INVALID_ARG,
+                "the number of centers is %u, but %u addresses are listed",
+                w->o.center_count, n);
     } else if (w->o.center_dns == NULL) {
         return HK_OK;
     }

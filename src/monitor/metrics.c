@@ -92,7 +92,8 @@ static bool valid_name(const char *s, bool colon) {
 static hk_status check_name(hki_metric_kind kind, const char *name) {
     static const char total[] = "_total";
     if (!valid_name(name, true))
-        return hki_fail(HK_E_INVALID_ARG, "metric name \"%.80s\" is malformed",
+        return hki_fail(HK_E_INVALID_ARG,
+                        "the metric name \"%.80s\" is malformed",
                         name == NULL ? "" : name);
     if (kind < HKI_COUNTER || kind > HKI_HISTOGRAM)
         return hki_fail(HK_E_INVALID_ARG, "metric %s: unknown kind %d", name,
@@ -101,7 +102,8 @@ static hk_status check_name(hki_metric_kind kind, const char *name) {
     const bool is_total = n > tail && strcmp(name + n - tail, total) == 0;
     if (is_total != (kind == HKI_COUNTER))
         return hki_fail(HK_E_INVALID_ARG,
-                        "metric %s: counters, and only they, end in _total",
+                        "metric %s: names of counters, and no others, have to "
+                        "end in _total",
                         name);
     return HK_OK;
 }
@@ -109,7 +111,8 @@ static hk_status check_name(hki_metric_kind kind, const char *name) {
 static hk_status check_labels(const char *name, const hki_metric_label *labels,
                               size_t n) {
     if (n > HKI_MAX_LABELS)
-        return hki_fail(HK_E_INVALID_ARG, "metric %s: %zu labels, at most %d",
+        return hki_fail(HK_E_INVALID_ARG,
+                        "metric %s: %zu labels are too many; the limit is %d",
                         name, n, HKI_MAX_LABELS);
     for (size_t i = 0; i < n; i++) {
         const char *const l = labels[i].name;
@@ -166,7 +169,8 @@ static hk_status get_family(hki_monitor *m, hki_metric_kind kind,
         at = &(*at)->next;
     if (*at != NULL && strcmp((*at)->name, name) == 0) {
         if ((*at)->kind != kind)
-            return hki_fail(HK_E_EXISTS, "metric %s is of another kind", name);
+            return hki_fail(HK_E_EXISTS,
+                            "metric %s was registered with another kind", name);
         *out = *at;
         return HK_OK;
     }
@@ -219,7 +223,7 @@ static hk_status find_series(hki_monitor *m, hki_family *f,
     const uint32_t most =
         m->opt.max_series != 0 ? m->opt.max_series : HKI_MAX_SERIES;
     if (m->n_series >= most)
-        return hki_fail(HK_E_OVERFLOW, "metric %s: more than %u series",
+        return hki_fail(HK_E_OVERFLOW, "metric %s: %u series are the limit",
                         f->name, most);
     hki_metric *s;
     HKI_TRY(new_series(f, labels, n, text, json, &s));
@@ -310,7 +314,7 @@ hk_status hki_monitor_fact(hki_monitor *m, const char *name,
                         name == NULL ? "" : name);
     if (value != NULL && !hki_utf8_valid(value, strlen(value)))
         return hki_fail(HK_E_INVALID_ARG,
-                        "fact %s: \"%.80s\" is not UTF-8, which /status is in",
+                        "fact %s: \"%.80s\" is not UTF-8, as /status needs",
                         name, value);
     HKI_LOCKED(&m->mutex);
     return put_fact(m, name, value);

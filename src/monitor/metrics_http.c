@@ -123,7 +123,8 @@ static enum MHD_Result handle(void *user, struct MHD_Connection *c,
         return MHD_YES;
     }
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
-        return answer_text(c, MHD_HTTP_METHOD_NOT_ALLOWED, "GET only\n");
+        return answer_text(c, MHD_HTTP_METHOD_NOT_ALLOWED,
+                           "only GET is supported\n");
     if (strcmp(url, "/healthz") == 0)
         return answer_text(c, MHD_HTTP_OK, "ok\n");
     for (size_t i = 0; i < HKI_COUNT(pages); i++) {
@@ -139,7 +140,7 @@ static enum MHD_Result handle(void *user, struct MHD_Connection *c,
         return r;
     }
     return answer_text(c, MHD_HTTP_NOT_FOUND,
-                       "/metrics, /status and /healthz are here\n");
+                       "this server has /metrics, /status and /healthz\n");
 }
 
 // "127.0.0.1:80", "[::1]:80", "localhost:80".
@@ -174,7 +175,7 @@ static hk_status parse_listen(const char *listen,
         return HK_OK;
     }
     return hki_fail(HK_E_INVALID_ARG,
-                    "metrics: \"%s\" is neither an address nor localhost",
+                    "metrics: \"%s\" is neither an IP address nor localhost",
                     host);
 }
 
@@ -244,8 +245,8 @@ hk_status hki_monitor_http_start(hki_monitor *m, const char *listen,
     (void)m;
     (void)out;
     return hki_fail(HK_E_UNSUPPORTED,
-                    "metrics at %s: this build has no endpoint "
-                    "(libmicrohttpd was not there)",
+                    "metrics at %s: this build of Hooke cannot serve metrics "
+                    "(libmicrohttpd was not found when it was built)",
                     listen);
 }
 

@@ -30,7 +30,8 @@ HKI_OPTIONS_FROM(hk_metric_options, has_fixed_size, defaults)
 
 static hk_status use_classes(hk_metric *m, const hk_metric_options *o) {
     if (o->num_classes < 1)
-        return hki_fail(HK_E_INVALID_ARG, "%s: num_classes is %lld",
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: num_classes is %lld; it has to be at least 1",
                         hki_metric_name(m->kind), (long long)o->num_classes);
     m->num_classes = o->num_classes;
     const size_t c = (size_t)m->num_classes;
@@ -43,7 +44,8 @@ static hk_status use_classes(hk_metric *m, const hk_metric_options *o) {
 
 static hk_status use_k(hk_metric *m, const hk_metric_options *o) {
     if (o->k < 1)
-        return hki_fail(HK_E_INVALID_ARG, "%s: k is %lld",
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: k is %lld; it has to be at least 1",
                         hki_metric_name(m->kind), (long long)o->k);
     m->k = o->k;
     return HK_OK;
@@ -52,8 +54,10 @@ static hk_status use_k(hk_metric *m, const hk_metric_options *o) {
 // Room for n thresholds and for the weight in the n + 1 buckets between them.
 static hk_status use_thresholds(hk_metric *m, size_t n, size_t least) {
     if (n < least)
-        return hki_fail(HK_E_INVALID_ARG, "%s: %zu thresholds, at least %zu",
-                        hki_metric_name(m->kind), n, least);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "%s: %zu thresholds are too few; at least %zu are needed",
+            hki_metric_name(m->kind), n, least);
     if (n > SIZE_MAX / 4)
         return hki_fail(HK_E_OVERFLOW, "%s: %zu thresholds are too many",
                         hki_metric_name(m->kind), n);
@@ -236,9 +240,10 @@ hk_status hk_metric_save(const hk_metric *m, void *bytes, size_t size) {
     if (m == NULL || bytes == NULL)
         return hki_fail(HK_E_INVALID_ARG, "metric save: NULL argument");
     if (size != hk_metric_state_bytes(m))
-        return hki_fail(HK_E_INVALID_ARG, "metric save: %zu bytes, %s has %zu",
-                        size, hki_metric_name(m->kind),
-                        hk_metric_state_bytes(m));
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "metric save: the buffer has %zu bytes, but %s needs %zu", size,
+            hki_metric_name(m->kind), hk_metric_state_bytes(m));
     uint8_t *const p = bytes;
     memcpy(p, STATE_MAGIC, 8);
     hki_put_u32(p + 8, STATE_VERSION);
@@ -261,19 +266,22 @@ hk_status hk_metric_restore(hk_metric *m, const void *bytes, size_t size) {
     const uint8_t *const p = bytes;
     const char *const name = hki_metric_name(m->kind);
     if (size < STATE_HEADER + STATE_TRAILER || memcmp(p, STATE_MAGIC, 8) != 0)
-        return hki_fail(HK_E_DATA, "metric restore: %zu bytes are no metric",
-                        size);
+        return hki_fail(HK_E_DATA,
+                        "metric restore: the %zu bytes are not a metric", size);
     const uint64_t hash = hki_hash(HKI_HASH_INIT, p, size - STATE_TRAILER);
     if (hki_get_u64(p + size - STATE_TRAILER) != hash)
         return hki_fail(HK_E_DATA, "metric restore: %s: the bytes are damaged",
                         name);
     if (hki_get_u32(p + 8) != STATE_VERSION)
         return hki_fail(HK_E_UNSUPPORTED,
-                        "metric restore: version %llu, this library reads %d",
+                        "metric restore: the bytes have version %llu, but this "
+                        "library reads %d",
                         (unsigned long long)hki_get_u32(p + 8), STATE_VERSION);
     if (hki_get_u32(p + 12) != (uint32_t)m->kind)
-        return hki_fail(HK_E_STATE, "metric restore: kind %llu into %s",
-                        (unsigned long long)hki_get_u32(p + 12), name);
+        return hki_fail(
+            HK_E_STATE,
+            "metric restore: the kind %llu cannot be restored into %s",
+            (unsigned long long)hki_get_u32(p + 12), name);
     const uint64_t n = hki_get_u64(p + 24);
     if (hki_get_u64(p + 16) != options_hash(m) || (!m->is_list && n != m->n) ||
         n != (size - STATE_HEADER - STATE_TRAILER) / 8 || size % 8 != 0)

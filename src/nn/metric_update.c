@@ -190,8 +190,10 @@ static double weight(const batch *b, int64_t i) {
 static hk_status check_weights(const batch *b) {
     for (int64_t i = 0; b->weights.data != NULL && i < b->weights.count; i++)
         if (!isfinite(load(&b->weights, i)))
-            return hki_fail(HK_E_NOT_FINITE, "%s: weight %lld is %g", b->name,
-                            (long long)i, load(&b->weights, i));
+            return hki_fail(
+                HK_E_NOT_FINITE,
+                "%s: weight %lld is %g; it has to be finite and at least 0",
+                b->name, (long long)i, load(&b->weights, i));
     return HK_OK;
 }
 
@@ -295,8 +297,9 @@ static hk_status check_class(const batch *b, const operand *o, int64_t i,
     const int64_t c = load_as_integer(o, i);
     if (c < 0 || c >= classes || (double)c != v)
         return hki_fail(
-            HK_E_RANGE, "%s: %g at position %lld of %s is no class of 0..%lld",
-            b->name, v, (long long)i, o->what, (long long)(classes - 1));
+            HK_E_RANGE,
+            "%s: %g at position %lld of %s is not a class in 0..%lld", b->name,
+            v, (long long)i, o->what, (long long)(classes - 1));
     return HK_OK;
 }
 
@@ -391,8 +394,7 @@ static hk_status add_at_k(hk_metric *m, const batch *b) {
     HKI_TRY(check_labels_integer(b));
     if (m->k > classes_of(b))
         return hki_fail(HK_E_SHAPE,
-                        "%s: k is %lld, predictions have %lld "
-                        "classes",
+                        "%s: k is %lld, but predictions have %lld classes",
                         b->name, (long long)m->k, (long long)classes_of(b));
     const bool recall = m->kind == HK_METRIC_RECALL_AT_K;
     const int64_t width = b->count == 0 ? 0 : b->labels.count / b->count;

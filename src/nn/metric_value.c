@@ -269,9 +269,10 @@ hk_status hk_metric_values(const hk_metric *m, double *values, size_t n) {
     if (m == NULL || values == NULL)
         return hki_fail(HK_E_INVALID_ARG, "metric values: NULL argument");
     if (n != hk_metric_value_count(m))
-        return hki_fail(HK_E_INVALID_ARG,
-                        "metric values: room for %zu, %s has %zu", n,
-                        hki_metric_name(m->kind), hk_metric_value_count(m));
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "metric values: the buffer has room for %zu, but %s has %zu", n,
+            hki_metric_name(m->kind), hk_metric_value_count(m));
     bool seen;
     switch (m->kind) {
     case HK_METRIC_MEAN_PER_CLASS_ACCURACY:

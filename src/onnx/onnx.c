@@ -92,8 +92,8 @@ static hk_status take_name(hki_onnx *o, const char *name, const char **out) {
     for (size_t i = 0; i < o->names.n; i++)
         if (strcmp(o->names.data[i], name) == 0)
             return hki_fail(HK_E_EXISTS,
-                            "onnx: two of the model's inputs, outputs and "
-                            "weights are called '%s'; rename the column",
+                            "onnx: two inputs, outputs or weights of the model "
+                            "are called '%s'; rename the column",
                             name);
     HKI_TRY(HKI_LIST_ROOM(o->names));
     HKI_TRY(hki_arena_strdup(&o->arena, name, out));
@@ -389,9 +389,10 @@ static hk_status put_model(const hki_onnx *o, const char *name, hki_buf *b) {
     for (size_t i = 0; i < 4; i++)
         total += parts[i]->size;
     if (total > (size_t)INT32_MAX - 4096)
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "onnx: %zu bytes; a file of one message holds 2 GiB",
-                        total);
+        return hki_fail(
+            HK_E_UNSUPPORTED,
+            "onnx: the model has %zu bytes, but the limit of a file is 2 GiB",
+            total);
     HKI_TRY(hki_pb_varint(b, MODEL_IR_VERSION, IR_VERSION));
     HKI_TRY(hki_pb_string(b, MODEL_PRODUCER, "hooke"));
     HKI_TRY(hki_pb_string(b, MODEL_PRODUCER_VERSION, hk_version()));

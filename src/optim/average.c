@@ -7,10 +7,13 @@ static hk_status check(const void *a, const void *b, int64_t n, double decay) {
         return hki_fail(HK_E_INVALID_ARG,
                         "moving average: %lld values, or NULL", (long long)n);
     if (!isfinite(decay))
-        return hki_fail(HK_E_NOT_FINITE, "moving average: decay is %g", decay);
+        return hki_fail(HK_E_NOT_FINITE,
+                        "moving average: decay is %g; it has to be finite",
+                        decay);
     if (decay < 0 || decay > 1)
         return hki_fail(HK_E_INVALID_ARG,
-                        "moving average: decay is %g, not in [0, 1]", decay);
+                        "moving average: decay is %g; it has to be in [0, 1]",
+                        decay);
     return HK_OK;
 }
 
@@ -19,8 +22,9 @@ hk_status hk_assign_moving_average(float *var, const float *value, int64_t n,
                                    float *local_step) {
     HKI_TRY(check(var, value, n, decay));
     if ((biased == NULL) != (local_step == NULL))
-        return hki_fail(HK_E_INVALID_ARG, "moving average: biased and "
-                                          "local_step go together");
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "moving average: biased and local_step have to be set together");
     const float a = (float)(1 - decay);
     float *const s = biased != NULL ? biased : var;
     for (int64_t i = 0; i < n; i++)
@@ -47,7 +51,8 @@ hk_status hk_moving_average_name(const char *scope, const char *var,
                                 scoped ? "/" : "", var, leaf, suffix);
     if (length < 0 || (size_t)length >= size)
         return hki_fail(HK_E_OVERFLOW,
-                        "moving average: a name of %d characters, %zu fit",
+                        "moving average: the name has %d characters, but the "
+                        "buffer has room for %zu",
                         length, size);
     return HK_OK;
 }

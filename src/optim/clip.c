@@ -20,8 +20,9 @@ hk_status hk_clip_by_value(float *g, int64_t n, double low, double high) {
     const hki_update_kernels *k = NULL;
     HKI_TRY(plain(g, n, &k));
     if (!(low <= high))
-        return hki_fail(HK_E_INVALID_ARG, "%s: clip to [%g, %g]", what, low,
-                        high);
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: the range [%g, %g] is empty or not finite", what,
+                        low, high);
     k->clip(g, g, 1, (float)low, (float)high, n);
     return HK_OK;
 }
@@ -30,11 +31,13 @@ hk_status hk_clip_by_norm(float *g, int64_t n, double clip_norm, double *norm) {
     const hki_update_kernels *k = NULL;
     HKI_TRY(plain(g, n, &k));
     if (!(clip_norm > 0) || !isfinite(clip_norm))
-        return hki_fail(HK_E_INVALID_ARG, "%s: clip_norm is %g", what,
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: clip_norm is %g; it has to be above 0", what,
                         clip_norm);
     const double own = sqrt(k->sum_squares(g, n));
     if (!isfinite(own))
-        return hki_fail(HK_E_NOT_FINITE, "%s: the norm is %g", what, own);
+        return hki_fail(HK_E_NOT_FINITE, "%s: the norm of the gradients is %g",
+                        what, own);
     k->scale(g, (float)hki_norm_factor(clip_norm, own), n);
     if (norm != NULL)
         *norm = own;

@@ -78,10 +78,11 @@ static hk_status build(hk_ema *e, const hk_ema_options *o, const float *x) {
 
 static hk_status check_decay(double decay) {
     if (!isfinite(decay))
-        return hki_fail(HK_E_NOT_FINITE, "average: decay is %g", decay);
+        return hki_fail(HK_E_NOT_FINITE,
+                        "average: decay is %g; it has to be finite", decay);
     if (decay < 0 || decay > 1)
-        return hki_fail(HK_E_INVALID_ARG, "average: decay is %g, not in [0, 1]",
-                        decay);
+        return hki_fail(HK_E_INVALID_ARG,
+                        "average: decay is %g; it has to be in [0, 1]", decay);
     return HK_OK;
 }
 
@@ -94,8 +95,8 @@ static hk_status check_options(const hk_ema_options *o) {
                         (int)o->method);
     if (o->zero_debias > 1 || o->sequential_update > 1)
         return hki_fail(HK_E_INVALID_ARG,
-                        "average: zero_debias is %u, sequential_update %u; "
-                        "they are 0 or 1",
+                        "average: zero_debias is %u and sequential_update %u; "
+                        "they have to be 0 or 1",
                         o->zero_debias, o->sequential_update);
     return HK_OK;
 }
@@ -138,7 +139,7 @@ static hk_status find_entry(const hk_ema *e, const char *var, size_t *index,
             *out = entry;
             return HK_OK;
         }
-    return hki_fail(HK_E_NOT_FOUND, "average: no variable %s", var);
+    return hki_fail(HK_E_NOT_FOUND, "average: there is no variable %s", var);
 }
 
 hk_status hk_ema_set_policy(hk_ema *e, const char *var,
@@ -153,10 +154,10 @@ hk_status hk_ema_set_policy(hk_ema *e, const char *var,
         return hki_fail(HK_E_DTYPE, "average: %s is %s and has no average", var,
                         hk_dtype_name(entry->dtype));
     if (e->updates > 0)
-        return hki_fail(HK_E_STATE,
-                        "average: %s: policies are fixed by the "
-                        "first update",
-                        var);
+        return hki_fail(
+            HK_E_STATE,
+            "average: %s: policies cannot be changed after the first update",
+            var);
     e->policy[i] = (unsigned char)policy;
     return HK_OK;
 }
@@ -170,9 +171,10 @@ hk_status hk_ema_set(hk_ema *e, const char *name, double value) {
         return HK_OK;
     }
     if (strcmp(name, "num_updates") != 0)
-        return hki_fail(HK_E_NOT_FOUND,
-                        "average: no value %s (there are decay, num_updates)",
-                        name);
+        return hki_fail(
+            HK_E_NOT_FOUND,
+            "average: unknown value %s; it has to be decay or num_updates",
+            name);
     if (!(value >= -1 && value < 0x1p53))
         return hki_fail(HK_E_INVALID_ARG, "average: num_updates is %g", value);
     e->num_updates = (int64_t)value;
@@ -348,7 +350,7 @@ hk_status hk_ema_track(hk_ema *e, const char *name, hk_shape shape,
                         "average: track: an argument is missing");
     if (hki_ema_find_tracked(e, name) != NULL ||
         hk_layout_find(e->layout, name) != NULL)
-        return hki_fail(HK_E_EXISTS, "average: %s has an average already",
+        return hki_fail(HK_E_EXISTS, "average: %s already has an average",
                         name);
     HKI_TRY(hk_shape_count(shape, &t.count));
     t.shape = shape;
@@ -367,11 +369,14 @@ hk_status hk_ema_track(hk_ema *e, const char *name, hk_shape shape,
 hk_status hk_ema_update_tracked(hk_ema *e, size_t id, const float *value,
                                 int64_t n) {
     if (e == NULL || id >= e->n_tracked)
-        return hki_fail(HK_E_NOT_FOUND, "average: no tracked tensor %zu", id);
+        return hki_fail(HK_E_NOT_FOUND,
+                        "average: there is no tracked tensor %zu", id);
     hki_tracked *const t = &e->tracked[id];
     if (n != t->count || (value == NULL && n > 0))
-        return hki_fail(HK_E_SHAPE, "average: %s has %lld elements, given %lld",
-                        t->name, (long long)t->count, (long long)n);
+        return hki_fail(
+            HK_E_SHAPE,
+            "average: %s has %lld elements, but the tensor has %lld", t->name,
+            (long long)t->count, (long long)n);
     return hk_assign_moving_average(t->shadow, value, n, hki_ema_decay(e),
                                     e->zero_debias ? t->biased : NULL,
                                     e->zero_debias ? &t->local_step : NULL);

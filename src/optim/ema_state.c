@@ -107,11 +107,11 @@ static hk_status check_map(const hk_ema *e, hk_ema_map_kind kind,
                         "average: handle, values or map is NULL, or kind %d",
                         (int)kind);
     if (kind == HK_EMA_SWAPPED && e->updates == 0)
-        return hki_fail(HK_E_STATE,
-                        "average: a swapping map before the first update");
+        return hki_fail(HK_E_STATE, "average: a map that swaps values is only "
+                                    "possible after the first update");
     for (size_t i = 0; c->vars != NULL && i < c->n_vars; i++)
         if (c->vars[i] == NULL || !known(e, kind, c->vars[i]))
-            return hki_fail(HK_E_NOT_FOUND, "average: no variable %s",
+            return hki_fail(HK_E_NOT_FOUND, "average: there is no variable %s",
                             c->vars[i] != NULL ? c->vars[i] : "NULL");
     return HK_OK;
 }

@@ -75,7 +75,8 @@ static hk_status check_options(const hk_gradproc_options *o) {
             return hki_fail(HK_E_NOT_FINITE, "%s: %s is %g", what, f[i].name,
                             f[i].v);
         if (!f[i].any_sign && f[i].v < 0)
-            return hki_fail(HK_E_INVALID_ARG, "%s: %s is %g, below 0", what,
+            return hki_fail(HK_E_INVALID_ARG,
+                            "%s: %s is %g; it has to be at least 0", what,
                             f[i].name, f[i].v);
     }
     if (o->accumulate_steps == 0 || o->accumulate_mean > 1)
@@ -191,7 +192,8 @@ static hk_status take_sparse(hk_gradproc *p, const hk_grad_view *in,
                                  g->indices, g->count));
         for (size_t j = 0; j < i; j++)
             if (strcmp(in->sparse[j].entry->name, g->entry->name) == 0)
-                return hki_fail(HK_E_EXISTS, "%s: two sparse gradients for %s",
+                return hki_fail(HK_E_EXISTS,
+                                "%s: there are two sparse gradients for %s",
                                 what, g->entry->name);
         if (accumulate) // room first: a failure must not leave half a sum
             HKI_TRY(hki_rowset_reserve(&p->tables.set[table],

@@ -119,7 +119,7 @@ hk_status hki_optimizer_follow(hk_optimizer *o, const hki_place *at) {
         return HK_OK;
     if (o->opt.bf16_moments)
         return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: bf16_moments are for values in host memory, and "
+                        "%s: bf16_moments need values in host memory, but "
                         "these are on a device",
                         o->opt.name);
     for (size_t i = 0; i < o->n_slots; i++)
@@ -223,7 +223,8 @@ static hk_status create_other(hk_optimizer *o, const hk_optimizer_options *src,
         return HK_OK;
     if (src->other_prefix == NULL || src->other_prefix[0] == '\0')
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: a second rule needs an other_prefix", o->opt.name);
+                        "%s: a second optimizer needs other_prefix",
+                        o->opt.name);
     hk_optimizer_options second = {.struct_size = sizeof second};
     HKI_TRY(hki_options_copy(&second, sizeof second, src->other,
                              "second optimizer"));
@@ -259,7 +260,8 @@ hk_status hk_optimizer_create(const hk_optimizer_options *opt,
                         (int)src.kind);
     HKI_TRY(hki_rule_check(rule, &src));
     if (src.reserve_rows < 0)
-        return hki_fail(HK_E_INVALID_ARG, "%s: reserve_rows is %lld",
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: reserve_rows is %lld; it has to be at least 0",
                         rule->name, (long long)src.reserve_rows);
     HKI_SCOPED(hk_optimizer_destroy_at) hk_optimizer *o = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *o, &o));
@@ -276,7 +278,9 @@ hk_status hk_optimizer_select(hk_optimizer *o, const unsigned char *mask) {
     if (o == NULL)
         return hki_fail(HK_E_INVALID_ARG, "optimizer: handle is NULL");
     if (o->in_step)
-        return hki_fail(HK_E_STATE, "%s: select inside a step", o->opt.name);
+        return hki_fail(HK_E_STATE,
+                        "%s: select cannot be called inside of a step",
+                        o->opt.name);
     for (size_t i = 0; i < o->n_entries; i++)
         o->active[i] = o->selected[i] =
             o->owned[i] && (mask == NULL || mask[i] != 0);

@@ -31,7 +31,7 @@ static hk_status find_hyper(const hk_optimizer *o, const char *name,
         strcmp(name, o->opt.learning_rate_name) == 0)
         h = o->rule->hyper[0];
     if (h == NULL)
-        return hki_fail(HK_E_NOT_FOUND, "%s has no hyper-parameter %s",
+        return hki_fail(HK_E_NOT_FOUND, "%s has no hyperparameter %s",
                         o->opt.name, name);
     *out = h;
     return HK_OK;
@@ -53,15 +53,16 @@ hk_status hk_optimizer_set(hk_optimizer *o, const char *name, double value) {
     const hki_hyper *h = NULL;
     HKI_TRY(find_hyper(o, name, &h));
     if (h->create_only)
-        return hki_fail(HK_E_STATE, "%s: %s is read at creation only",
+        return hki_fail(HK_E_STATE, "%s: %s can only be set at creation",
                         o->opt.name, name);
     if (h == o->rule->hyper[0] && o->schedule != NULL)
         return hki_fail(HK_E_STATE,
-                        "%s: the rate follows a schedule; remove it first",
+                        "%s: the learning rate follows a schedule; remove the "
+                        "schedule first",
                         o->opt.name);
     if (o->in_step)
-        return hki_fail(HK_E_STATE, "%s: %s changed inside a step", o->opt.name,
-                        name);
+        return hki_fail(HK_E_STATE, "%s: %s cannot be changed inside of a step",
+                        o->opt.name, name);
     HKI_TRY(hki_hyper_check(o->rule, h, value));
     hki_hyper_put(&o->opt, h, value);
     hki_optimizer_build_runs(o); // they depend on epsilon
@@ -82,8 +83,9 @@ hk_status hk_optimizer_get(const hk_optimizer *o, const char *name,
 
 hk_status hk_optimizer_set_schedule(hk_optimizer *o, hk_schedule *schedule) {
     if (o == NULL || o->in_step)
-        return hki_fail(HK_E_STATE,
-                        "optimizer: set_schedule: no handle, or in a step");
+        return hki_fail(
+            HK_E_STATE,
+            "optimizer: set_schedule: the handle is NULL, or a step has begun");
     if (schedule == NULL)
         HKI_TRY(
             hki_hyper_check(o->rule, o->rule->hyper[0], o->opt.learning_rate));
@@ -139,7 +141,7 @@ hk_status hk_optimizer_slot(hk_optimizer *o, const char *var, const char *slot,
                         "optimizer: slot: an argument is NULL");
     const hk_entry *const e = hk_layout_find(o->layout, var);
     if (e == NULL || e->kind != HK_TRAINABLE)
-        return hki_fail(HK_E_NOT_FOUND, "%s: no trainable variable %s",
+        return hki_fail(HK_E_NOT_FOUND, "%s: there is no trainable variable %s",
                         o->opt.name, var);
     if (o->other != NULL && !owns(o, e))
         return hk_optimizer_slot(o->other, var, slot, out);
@@ -247,12 +249,13 @@ static hk_status read_header(const hk_optimizer *o, hki_reader *r) {
     const hki_rule *const other = hki_rule_find((hk_optimizer_kind)kind);
     if (kind != (uint32_t)o->rule->kind || flags != flag_bits(o))
         return hki_fail(HK_E_DATA,
-                        "%s: the saved state is of %s with flags %u, not %s "
-                        "with flags %u",
+                        "%s: the saved state belongs to %s with flags %u, not "
+                        "to %s with flags %u",
                         o->opt.name, other != NULL ? other->name : "?", flags,
                         o->rule->name, flag_bits(o));
     if (fingerprint != hki_layout_fingerprint(o->layout))
-        return hki_fail(HK_E_DATA, "%s: the saved state has another layout",
+        return hki_fail(HK_E_DATA,
+                        "%s: the saved state belongs to another layout",
                         o->opt.name);
     return HK_OK;
 }
@@ -284,7 +287,8 @@ static hk_status read_body(const hk_optimizer *o, hki_reader *r, saved *s) {
 static hk_status read_state(const hk_optimizer *o, hki_reader *r, saved s[2]) {
     const unsigned char *const m = hki_read_skip(r, sizeof magic);
     if (m == NULL || memcmp(m, magic, sizeof magic) != 0)
-        return hki_fail(HK_E_DATA, "%s: not the state of an optimizer",
+        return hki_fail(HK_E_DATA,
+                        "%s: the bytes are not the state of an optimizer",
                         o->opt.name);
     for (int i = 0; o != NULL && i < 2; i++, o = o->other) {
         HKI_TRY(read_header(o, r));
@@ -313,8 +317,9 @@ static void take_over(hk_optimizer *o, saved *s) {
 hk_status hk_optimizer_restore(hk_optimizer *o, const void *bytes,
                                size_t size) {
     if (o == NULL || o->in_step)
-        return hki_fail(HK_E_STATE, "optimizer: restore: no handle, or in a "
-                                    "step");
+        return hki_fail(
+            HK_E_STATE,
+            "optimizer: restore: the handle is NULL, or a step has begun");
     hki_reader r;
     saved s[2] = {{.schedule = NULL}, {.schedule = NULL}};
     HKI_TRY(hki_reader_init(&r, bytes, size, o->opt.name));

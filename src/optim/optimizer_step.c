@@ -27,17 +27,19 @@ void hki_optimizer_set_factor(hk_optimizer *o, double factor) {
 // Coefficients of the step; the gradient's scale and the average come later.
 static hk_status prepare(hk_optimizer *o, int64_t global_step) {
     if (o->opt.lookahead && !o->ahead)
-        return hki_fail(HK_E_STATE,
-                        "%s: with lookahead the gradient is that of x + "
-                        "momentum v: hk_optimizer_look_ahead comes before "
-                        "every step, or hk_trainer_step makes both",
-                        o->opt.name);
+        return hki_fail(
+            HK_E_STATE,
+            "%s: lookahead needs the gradient at x + momentum v; call "
+            "hk_optimizer_look_ahead before every step, or use hk_trainer_step",
+            o->opt.name);
     const double rate = hk_optimizer_rate(o, global_step);
     // Constant rates were checked when they were set. A noisy schedule may dip
     // below zero, which only some rules cannot bear.
     if (!isfinite(rate))
-        return hki_fail(HK_E_NOT_FINITE, "%s: the rate at step %lld is %g",
-                        o->opt.name, (long long)global_step, rate);
+        return hki_fail(
+            HK_E_NOT_FINITE,
+            "%s: the learning rate at step %lld is %g; it has to be finite",
+            o->opt.name, (long long)global_step, rate);
     if (o->rule->hyper[0]->above_low)
         HKI_TRY(hki_hyper_check(o->rule, o->rule->hyper[0], rate));
     o->rate = rate;
@@ -101,7 +103,8 @@ static hk_status prepare_sparse(hk_optimizer *o, const hk_sparse_grad *g,
     hki_rowset *const set = &o->tables.set[t];
     for (size_t i = 0; i < o->n_prepared; i++)
         if (o->prepared[i].mark == set->mark)
-            return hki_fail(HK_E_EXISTS, "%s: two sparse gradients for %s",
+            return hki_fail(HK_E_EXISTS,
+                            "%s: there are two sparse gradients for %s",
                             o->opt.name, g->entry->name);
     const size_t index = o->tables.entry[t];
     hki_table_rows p = {.offset = hk_layout_entry(o->layout, index)->offset,
@@ -154,8 +157,8 @@ hk_status hki_optimizer_look_ahead(hk_optimizer *o, hki_vector *x) {
 hk_status hk_optimizer_look_ahead(hk_optimizer *o, const float *x, float *y) {
     if (o == NULL || x == NULL || y == NULL || o->in_step)
         return hki_fail(o != NULL && o->in_step ? HK_E_STATE : HK_E_INVALID_ARG,
-                        "optimizer: look ahead: no handle, no values, or "
-                        "inside a step");
+                        "optimizer: look ahead: the handle or the values are "
+                        "NULL, or a step has begun");
     hki_vector v = HKI_HOST_VECTOR(y, hki_layout_train(o->layout));
     if (y != x)
         memcpy(y, x, (size_t)v.n * sizeof *y);
@@ -177,8 +180,8 @@ static hk_status check_step(const hk_optimizer *o, const float *x,
         return hki_fail(HK_E_INVALID_ARG, "optimizer: handle or x is NULL");
     if (o->in_step != in_step)
         return hki_fail(HK_E_STATE,
-                        in_step ? "%s: no step was begun"
-                                : "%s: a step begun is not ended",
+                        in_step ? "%s: no step has begun"
+                                : "%s: the step before has not ended",
                         o->opt.name);
     return HK_OK;
 }
@@ -187,10 +190,11 @@ static hk_status check_grads(const hk_optimizer *o, const hk_grad_view *v,
                              int64_t global_step) {
     HKI_TRY(hki_grad_view_check(o->layout, v, o->opt.name));
     if (v->n_dense == 0 && v->n_sparse == 0)
-        return hki_fail(HK_E_INVALID_ARG, "%s: there is no gradient at all",
+        return hki_fail(HK_E_INVALID_ARG, "%s: there is no gradient",
                         o->opt.name);
     if (global_step < 0)
-        return hki_fail(HK_E_INVALID_ARG, "%s: global_step is %lld",
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: global_step is %lld; it has to be at least 0",
                         o->opt.name, (long long)global_step);
     return HK_OK;
 }
@@ -272,8 +276,8 @@ hk_status hk_optimizer_apply(hk_optimizer *o, float *x,
 hk_status hk_optimizer_begin(hk_optimizer *o, int64_t global_step) {
     if (o == NULL || o->in_step || global_step < 0)
         return hki_fail(o != NULL && o->in_step ? HK_E_STATE : HK_E_INVALID_ARG,
-                        "optimizer: begin: no handle, inside a step, or "
-                        "global_step %lld",
+                        "optimizer: begin: the handle is NULL, a step has "
+                        "begun, or global_step %lld is negative",
                         (long long)global_step);
     HKI_TRY(hki_optimizer_follow(o, NULL));
     HKI_TRY(prepare(o, global_step));
@@ -299,11 +303,13 @@ hk_status hk_optimizer_apply_range(hk_optimizer *o, float *x,
                                    int64_t end, double scale) {
     HKI_TRY(check_step(o, x, true));
     if (dense == NULL || begin > end || !is_edge(o, begin) || !is_edge(o, end))
-        return hki_fail(HK_E_INVALID_ARG,
-                        "%s: no whole entries in [%lld, %lld)", o->opt.name,
-                        (long long)begin, (long long)end);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "%s: the range [%lld, %lld) does not consist of whole entries",
+            o->opt.name, (long long)begin, (long long)end);
     if (!isfinite(scale))
-        return hki_fail(HK_E_NOT_FINITE, "%s: scale is %g", o->opt.name, scale);
+        return hki_fail(HK_E_NOT_FINITE, "%s: scale is %g; it has to be finite",
+                        o->opt.name, scale);
     set_coef(o, HKI_C_SCALE, (float)scale);
     o->n_prepared = 0;
     hki_vector values = HKI_HOST_VECTOR(x, hki_layout_size(o->layout));
@@ -320,7 +326,8 @@ hk_status hk_optimizer_apply_sparse(hk_optimizer *o, float *x,
     if (grad == NULL)
         return hki_fail(HK_E_INVALID_ARG, "%s: gradient is NULL", o->opt.name);
     if (!isfinite(scale))
-        return hki_fail(HK_E_NOT_FINITE, "%s: scale is %g", o->opt.name, scale);
+        return hki_fail(HK_E_NOT_FINITE, "%s: scale is %g; it has to be finite",
+                        o->opt.name, scale);
     o->n_prepared = 0;
     HKI_TRY(prepare_sparse(o, grad, NULL));
     set_coef(o, HKI_C_SCALE, (float)scale);

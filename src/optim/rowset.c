@@ -20,7 +20,8 @@ hk_status hki_rowset_reserve(hki_rowset *s, int64_t rows) {
         return HK_OK;
     size_t floats;
     if (hki_mul_overflow((size_t)want, (size_t)s->dim, &floats))
-        return hki_fail(HK_E_OVERFLOW, "rows: %lld rows of %lld floats",
+        return hki_fail(HK_E_OVERFLOW,
+                        "rows: %lld rows of %lld floats are out of range",
                         (long long)want, (long long)s->dim);
     HKI_TRY(hki_realloc_array((size_t)want, sizeof *s->indices, &s->indices));
     HKI_TRY(hki_realloc_array(floats, sizeof *s->rows, &s->rows));
@@ -41,7 +42,8 @@ hk_status hki_rowset_check(const hki_rowset *s, const char *table,
     for (int64_t i = 0; i < count; i++)
         if (indices[i] < 0 || indices[i] >= s->n_rows)
             return hki_fail(HK_E_RANGE,
-                            "%s: sparse gradient %lld names row %lld of %lld",
+                            "%s: sparse gradient %lld is for row %lld, but the "
+                            "table has %lld",
                             table, (long long)i, (long long)indices[i],
                             (long long)s->n_rows);
     return HK_OK;
@@ -92,10 +94,10 @@ static bool is_table(const hk_entry *e) {
 static hk_status add_table(hki_tables *t, const hk_entry *e, size_t index) {
     const int64_t rows = e->shape.rank > 0 ? e->shape.dim[0] : 0;
     if (e->shape.rank < 1 || rows > UINT32_MAX)
-        return hki_fail(HK_E_SHAPE,
-                        "%s: a table has 1 to 2^32 - 1 rows in its first "
-                        "dimension",
-                        e->name);
+        return hki_fail(
+            HK_E_SHAPE,
+            "%s: the first dimension of a table has to be 1 to 2^32 - 1 rows",
+            e->name);
     t->entry[t->count] = index;
     // Counted first, so that a failure leaves nothing out of deinit.
     hki_rowset *const set = &t->set[t->count++];
@@ -137,21 +139,21 @@ hk_status hki_tables_find(const hki_tables *t, const hk_layout *l,
             continue;
         if (g->dim != t->set[i].dim)
             return hki_fail(HK_E_SHAPE,
-                            "%s: rows of %s have %lld floats, the gradient's "
-                            "%lld",
+                            "%s: rows of %s have %lld floats, but those of the "
+                            "gradient %lld",
                             what, name, (long long)t->set[i].dim,
                             (long long)g->dim);
         if (g->count < 0 || g->count > UINT32_MAX ||
             (g->count > 0 && (g->indices == NULL || g->rows == NULL)))
             return hki_fail(HK_E_INVALID_ARG,
-                            "%s: sparse gradient of %s: count %lld, indices "
-                            "or rows missing",
+                            "%s: sparse gradient of %s: count %lld is "
+                            "negative, or indices or rows are missing",
                             what, name, (long long)g->count);
         *out = i;
         return HK_OK;
     }
-    return hki_fail(HK_E_NOT_FOUND, "%s: %s is no table of this layout", what,
-                    name);
+    return hki_fail(HK_E_NOT_FOUND, "%s: %s is not a table of this layout",
+                    what, name);
 }
 
 hk_status hki_grad_view_check(const hk_layout *l, const hk_grad_view *v,
@@ -161,8 +163,8 @@ hk_status hki_grad_view_check(const hk_layout *l, const hk_grad_view *v,
     const int64_t dense = hki_layout_dense(l), train = hki_layout_train(l);
     if (v->n_dense != 0 && v->n_dense != dense && v->n_dense != train)
         return hki_fail(HK_E_SHAPE,
-                        "%s: %lld gradients; the dense section has %lld "
-                        "floats, the trainable part %lld",
+                        "%s: %lld gradients do not fit the layout, which has "
+                        "%lld dense and %lld trainable floats",
                         what, (long long)v->n_dense, (long long)dense,
                         (long long)train);
     if ((v->n_dense > 0 && v->dense == NULL) ||
@@ -170,8 +172,10 @@ hk_status hki_grad_view_check(const hk_layout *l, const hk_grad_view *v,
         return hki_fail(HK_E_INVALID_ARG, "%s: gradients are missing", what);
     if (v->n_sparse > 0 && v->n_dense > dense)
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: tables have a dense and a sparse gradient", what);
+                        "%s: tables have both a dense and a sparse gradient",
+                        what);
     if (!__builtin_isfinite(v->scale))
-        return hki_fail(HK_E_NOT_FINITE, "%s: scale is %g", what, v->scale);
+        return hki_fail(HK_E_NOT_FINITE, "%s: scale is %g; it has to be finite",
+                        what, v->scale);
     return HK_OK;
 }

@@ -323,16 +323,17 @@ hk_status hki_hyper_check(const hki_rule *r, const hki_hyper *h, double v) {
     const bool below = h->above_low ? (float)v <= h->low : v < h->low;
     const bool above = h->below_high ? (float)v >= h->high : v > h->high;
     if (below || above)
-        return hki_fail(HK_E_INVALID_ARG, "%s: %s is %g, not in %c%g, %g%c",
-                        r->name, h->name, v, h->above_low ? '(' : '[', h->low,
-                        h->high, h->below_high ? ')' : ']');
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: %s is %g; it has to be in %c%g, %g%c", r->name,
+                        h->name, v, h->above_low ? '(' : '[', h->low, h->high,
+                        h->below_high ? ')' : ']');
     return HK_OK;
 }
 
 static hk_status check_flag(const hki_rule *r, const char *name, uint32_t v) {
     if (v > 1)
-        return hki_fail(HK_E_INVALID_ARG, "%s: %s is %u, not 0 or 1", r->name,
-                        name, v);
+        return hki_fail(HK_E_INVALID_ARG, "%s: %s is %u; it has to be 0 or 1",
+                        r->name, name, v);
     return HK_OK;
 }
 
@@ -340,9 +341,9 @@ static hk_status check_lookahead(const hki_rule *r,
                                  const hk_optimizer_options *o) {
     HKI_TRY(check_flag(r, "lookahead", o->lookahead));
     if (o->lookahead && (r->kind != HK_OPT_MOMENTUM || o->use_nesterov))
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: lookahead is for momentum without use_nesterov",
-                        r->name);
+        return hki_fail(
+            HK_E_UNSUPPORTED,
+            "%s: lookahead is only for momentum without use_nesterov", r->name);
     return HK_OK;
 }
 
@@ -363,13 +364,14 @@ hk_status hki_rule_check(const hki_rule *r, const hk_optimizer_options *o) {
     if ((r->flags & HKI_RULE_PER_ENTRY) &&
         o->sparse_update == HK_SPARSE_ALL_ROWS)
         return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: sparse gradients move the touched rows only",
+                        "%s: sparse_update cannot be all rows; this rule "
+                        "updates only rows with a gradient",
                         r->name);
     HKI_TRY(check_flag(r, "bf16_moments", o->bf16_moments));
     if (o->bf16_moments && r->kernel(o) != HKI_K_ADAM_BF16)
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: bf16_moments are for Adam, AdamW and lazy Adam",
-                        r->name);
+        return hki_fail(
+            HK_E_UNSUPPORTED,
+            "%s: bf16_moments are only for Adam, AdamW and lazy Adam", r->name);
     return check_lookahead(r, o);
 }
 

@@ -183,15 +183,17 @@ static hk_status check_piecewise(const hk_schedule_options *o) {
                         "schedule: piecewise needs boundaries and values");
     for (size_t i = 0; i <= o->n_boundaries; i++)
         if (!isfinite(o->values[i]) || o->values[i] < 0)
-            return hki_fail(HK_E_INVALID_ARG, "schedule: values[%zu] is %g", i,
-                            o->values[i]);
+            return hki_fail(HK_E_INVALID_ARG,
+                            "schedule: values[%zu] is %g; it has to be finite "
+                            "and at least 0",
+                            i, o->values[i]);
     for (size_t i = 0; i < o->n_boundaries; i++)
         if (!isfinite(o->boundaries[i]) ||
             (i > 0 && o->boundaries[i] <= o->boundaries[i - 1]))
-            return hki_fail(HK_E_INVALID_ARG,
-                            "schedule: boundaries[%zu] is %g and does not "
-                            "rise",
-                            i, o->boundaries[i]);
+            return hki_fail(
+                HK_E_INVALID_ARG,
+                "schedule: boundaries[%zu] is %g; boundaries have to rise", i,
+                o->boundaries[i]);
     return HK_OK;
 }
 
@@ -209,12 +211,13 @@ static hk_status check(const hk_schedule_options *o) {
             return hki_fail(HK_E_INVALID_ARG, "schedule: %s is %g", f->name, v);
     }
     if (o->kind == HK_SCHEDULE_COSINE_RESTARTS && o->t_mul < 1)
-        return hki_fail(HK_E_INVALID_ARG, "schedule: t_mul is %g, below 1",
+        return hki_fail(HK_E_INVALID_ARG,
+                        "schedule: t_mul is %g; it has to be at least 1",
                         o->t_mul);
     if (o->staircase > 1 || o->cycle > 1 || o->warmup_shift > 1)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "schedule: staircase, cycle and warmup_shift are 0 or "
-                        "1");
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "schedule: staircase, cycle and warmup_shift have to be 0 or 1");
     return o->kind == HK_SCHEDULE_PIECEWISE ? check_piecewise(o) : HK_OK;
 }
 
@@ -296,7 +299,7 @@ void hki_schedule_write(const hk_schedule *s, hki_writer *w) {
 static hk_status read_lists(hki_reader *r, hk_schedule_options *o,
                             double **lists) {
     if (o->n_boundaries > r->size / sizeof(double))
-        return hki_fail(HK_E_DATA, "schedule: the saved lists are cut short");
+        return hki_fail(HK_E_DATA, "schedule: the saved lists are truncated");
     const size_t n = 2 * o->n_boundaries + 1;
     HKI_TRY(hki_alloc_array(n, sizeof(double), lists));
     for (size_t i = 0; i < n; i++)
@@ -322,7 +325,7 @@ static hk_status read_and_build(hki_reader *r, double **lists,
     if (o.kind == HK_SCHEDULE_PIECEWISE)
         HKI_TRY(read_lists(r, &o, lists));
     if (!r->ok)
-        return hki_fail(HK_E_DATA, "schedule: the saved state is cut short");
+        return hki_fail(HK_E_DATA, "schedule: the saved state is truncated");
     HKI_TRY(check(&o));
     return build(&o, out);
 }
@@ -349,12 +352,14 @@ hk_status hk_schedule_load(const void *bytes, size_t size, hk_schedule **out) {
     HKI_TRY(hki_reader_init(&r, bytes, size, "schedule"));
     const unsigned char *const m = hki_read_skip(&r, sizeof magic);
     if (m == NULL || memcmp(m, magic, sizeof magic) != 0)
-        return hki_fail(HK_E_DATA, "schedule: not a saved schedule");
+        return hki_fail(HK_E_DATA,
+                        "schedule: the bytes are not a saved schedule");
     hk_schedule *s;
     HKI_TRY(hki_schedule_read(&r, &s));
     if (r.size != 0) {
         hk_schedule_release(s);
-        return hki_fail(HK_E_DATA, "schedule: bytes follow the saved state");
+        return hki_fail(HK_E_DATA,
+                        "schedule: there are bytes after the saved state");
     }
     *out = s;
     return HK_OK;

@@ -63,8 +63,9 @@ hk_status hki_save(const void *object, hki_save_fn body, const char *what,
     if (buf == NULL)
         return HK_OK;
     if (capacity < total)
-        return hki_fail(HK_E_OVERFLOW, "%s: %zu bytes given, %zu needed", what,
-                        capacity, total);
+        return hki_fail(HK_E_OVERFLOW,
+                        "%s: the buffer has %zu bytes, but %zu are needed",
+                        what, capacity, total);
     w = (hki_writer){.data = buf};
     body(object, &w);
     hki_write_u64(&w, hki_hash(HKI_HASH_INIT, buf, w.size));
@@ -74,8 +75,8 @@ hk_status hki_save(const void *object, hki_save_fn body, const char *what,
 hk_status hki_reader_init(hki_reader *r, const void *bytes, size_t size,
                           const char *what) {
     if (bytes == NULL || size < HASH_BYTES)
-        return hki_fail(HK_E_DATA, "%s: %zu bytes are no saved state", what,
-                        size);
+        return hki_fail(HK_E_DATA, "%s: the %zu bytes are not a saved state",
+                        what, size);
     *r = (hki_reader){bytes, size - HASH_BYTES, true};
     if (hki_hash(HKI_HASH_INIT, bytes, r->size) !=
         take(r->data + r->size, HASH_BYTES))

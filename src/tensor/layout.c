@@ -38,14 +38,16 @@ static hk_status check_item(const hk_layout_item *it, size_t index) {
         return hki_fail(HK_E_INVALID_ARG, "layout: %s: unknown kind %d",
                         it->name, (int)it->kind);
     if (hk_dtype_size(it->dtype) == 0)
-        return hki_fail(HK_E_DTYPE, "layout: %s: no entry can be %s", it->name,
-                        hk_dtype_name(it->dtype));
+        return hki_fail(HK_E_DTYPE, "layout: %s: an entry cannot be %s",
+                        it->name, hk_dtype_name(it->dtype));
     if (it->kind == HK_TRAINABLE && it->dtype != HK_F32)
-        return hki_fail(HK_E_DTYPE, "layout: %s: trainable, but %s", it->name,
-                        hk_dtype_name(it->dtype));
+        return hki_fail(HK_E_DTYPE,
+                        "layout: %s: it is trainable, but has the type %s",
+                        it->name, hk_dtype_name(it->dtype));
     if (it->sparse > 1 || (it->sparse == 1 && it->kind != HK_TRAINABLE))
         return hki_fail(HK_E_INVALID_ARG,
-                        "layout: %s: sparse is %u; 1 is for trainable entries",
+                        "layout: %s: sparse is %u; only trainable entries can "
+                        "be sparse (1)",
                         it->name, it->sparse);
     if (it->reserved != 0)
         return hki_fail(HK_E_INVALID_ARG, "layout: %s: reserved is %u, not 0",
@@ -75,7 +77,8 @@ static hk_status place(const hk_layout_item *it, hk_entry *e, int64_t *end) {
     HKI_TRY(hk_shape_count(it->shape, &e->count));
     if (__builtin_mul_overflow(e->count, (int64_t)unit, &size) ||
         size > limit - align || *end > limit - align - size)
-        return hki_fail(HK_E_OVERFLOW, "layout: %s does not fit", it->name);
+        return hki_fail(HK_E_OVERFLOW, "layout: %s has too many elements",
+                        it->name);
     e->shape = hk_shape_make(it->shape.rank, it->shape.dim);
     e->dtype = it->dtype;
     e->kind = it->kind;
@@ -148,7 +151,8 @@ hk_status hk_layout_create(const hk_layout_item *items, size_t n,
     if (out == NULL || (items == NULL && n > 0))
         return hki_fail(HK_E_INVALID_ARG, "layout: NULL argument");
     if (n > MAX_ITEMS)
-        return hki_fail(HK_E_OVERFLOW, "layout: %zu items, at most %u", n,
+        return hki_fail(HK_E_OVERFLOW,
+                        "layout: %zu items are too many; the limit is %u", n,
                         MAX_ITEMS);
     hk_layout *l;
     HKI_TRY(hki_zalloc_array(1, sizeof *l, &l));
@@ -273,16 +277,15 @@ bool hki_layout_compare(const hk_layout *here, const hk_layout *there,
     if (a == NULL && b == NULL)
         return true;
     if (a != NULL && hk_layout_find(there, a->name) == NULL)
-        snprintf(text, HKI_DIFFERENCE_TEXT, "%s is here only",
+        snprintf(text, HKI_DIFFERENCE_TEXT, "%s is only in this process",
                  describe(a, first, sizeof first));
     else if (b != NULL && hk_layout_find(here, b->name) == NULL)
-        snprintf(text, HKI_DIFFERENCE_TEXT, "%s is there only",
+        snprintf(text, HKI_DIFFERENCE_TEXT, "%s is only in the center",
                  describe(b, first, sizeof first));
     else if (a != NULL && b != NULL) // both sides have both names
         snprintf(text, HKI_DIFFERENCE_TEXT,
-                 "variable %zu is %s here and %s "
-                 "there",
-                 i, describe(a, first, sizeof first),
+                 "variable %zu is %s in this process and %s in the center", i,
+                 describe(a, first, sizeof first),
                  describe(b, second, sizeof second));
     return false;
 }

@@ -52,7 +52,7 @@ void hk_name_map_destroy(hk_name_map *m) {
 static hk_status grow(hk_name_map *m) {
     const size_t capacity = m->capacity ? 2 * m->capacity : MIN_CELLS / 2;
     if (capacity > MAX_ITEMS)
-        return hki_fail(HK_E_OVERFLOW, "name map: more than %u items",
+        return hki_fail(HK_E_OVERFLOW, "name map: %u items are the limit",
                         MAX_ITEMS);
     HKI_TRY(hki_realloc_array(capacity, sizeof *m->items, &m->items));
     m->capacity = capacity;
@@ -75,8 +75,7 @@ hk_status hk_name_map_add(hk_name_map *m, const hk_named *item) {
         return hki_fail(HK_E_INVALID_ARG, "name map: %s has no data",
                         item->name);
     if (*cell_of(m->table, m->table_mask, m->items, item->name) != 0)
-        return hki_fail(HK_E_EXISTS, "name map: %s is there already",
-                        item->name);
+        return hki_fail(HK_E_EXISTS, "name map: %s occurs twice", item->name);
     // Also when an earlier grow() failed between its two halves.
     if (m->count == m->capacity || m->table_mask < 2 * m->capacity - 1)
         HKI_TRY(grow(m));

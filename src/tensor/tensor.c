@@ -205,16 +205,17 @@ hk_status hk_tensor_slice(hk_tensor *t, int axis, int64_t begin, int64_t size,
     if (t == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "tensor slice: NULL argument");
     if (axis < 0 || axis >= t->shape.rank)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "tensor slice: axis %d of a tensor of rank %d", axis,
-                        t->shape.rank);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "tensor slice: there is no axis %d in a tensor of rank %d", axis,
+            t->shape.rank);
     const int64_t dim = t->shape.dim[axis];
     if (begin < 0 || size < 0 || begin > dim || size > dim - begin)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "tensor slice: %lld elements from %lld of axis %d of "
-                        "%s",
-                        (long long)size, (long long)begin, axis,
-                        hki_shape_text(t->shape, text));
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "tensor slice: %lld elements from %lld on exceed axis %d of %s",
+            (long long)size, (long long)begin, axis,
+            hki_shape_text(t->shape, text));
     hk_tensor *v;
     HKI_TRY(view_create(t, &v));
     v->shape.dim[axis] = size;
@@ -268,8 +269,8 @@ static hk_status infer_dim(hk_shape *shape, int64_t count) {
     if (unknown >= 0) {
         if (n == 0 || count % n != 0)
             return hki_fail(HK_E_SHAPE,
-                            "tensor reshape: %lld elements do not give "
-                            "dimension %d of %s",
+                            "tensor reshape: %lld elements cannot be divided "
+                            "into dimension %d of %s",
                             (long long)count, unknown,
                             hki_shape_text(*shape, text));
         shape->dim[unknown] = count / n;
@@ -452,7 +453,7 @@ hk_status hk_tensor_copy(const hk_tensor *src, hk_dtype t, hk_tensor **out) {
     if (src == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "tensor copy: NULL argument");
     if ((src->dtype == HK_STRING) != (t == HK_STRING))
-        return hki_fail(HK_E_DTYPE, "tensor copy: %s cannot become %s",
+        return hki_fail(HK_E_DTYPE, "tensor copy: %s cannot be converted to %s",
                         hk_dtype_name(src->dtype), hk_dtype_name(t));
     hk_tensor *dst = NULL;
     HKI_TRY(tensor_create("tensor copy", t, *&src->shape, NULL, &dst));
@@ -519,8 +520,8 @@ static hk_status string_at(const char *op, const hk_tensor *t, int64_t index,
         return hki_fail(HK_E_DTYPE, "%s: the tensor holds %s", op,
                         hk_dtype_name(t->dtype));
     if (index < 0 || index >= t->count)
-        return hki_fail(HK_E_INVALID_ARG, "%s: index %lld of %lld", op,
-                        (long long)index, (long long)t->count);
+        return hki_fail(HK_E_INVALID_ARG, "%s: index %lld is not below %lld",
+                        op, (long long)index, (long long)t->count);
     *out = (hki_string *)t->store->data + element_at(t, index);
     return HK_OK;
 }

@@ -64,10 +64,9 @@ static int64_t entry_index(const hk_layout *l, const hk_entry *e) {
 static hk_status check_item(const hk_layout *l, const hk_grad_and_var *it,
                             size_t i) {
     if (it->var == NULL || entry_index(l, it->var) < 0)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "gradient list: entry %zu is no variable of this "
-                        "model",
-                        i);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "gradient list: entry %zu is not a variable of this model", i);
     if (it->var->kind != HK_TRAINABLE)
         return hki_fail(HK_E_INVALID_ARG,
                         "gradient list: entry %zu, %s, is not trainable", i,
@@ -98,21 +97,22 @@ static hk_status check_item(const hk_layout *l, const hk_grad_and_var *it,
 hk_status hk_grad_list_set(hk_grad_list *l, const hk_grad_and_var *items,
                            size_t n, double scale) {
     if (l == NULL || (items == NULL && n > 0) || !isfinite(scale))
-        return hki_fail(HK_E_INVALID_ARG, "gradient list: no list, no items "
-                                          "or a scale that is not finite");
-    if (n > hki_layout_entry_count(l->layout))
         return hki_fail(HK_E_INVALID_ARG,
-                        "gradient list: %zu entries, the model has %zu "
-                        "variables",
-                        n, hki_layout_entry_count(l->layout));
+                        "gradient list: the list or the items are NULL, or the "
+                        "scale is not finite");
+    if (n > hki_layout_entry_count(l->layout))
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "gradient list: %zu entries, but the model has %zu variables", n,
+            hki_layout_entry_count(l->layout));
     for (size_t i = 0; i < n; i++) {
         HKI_TRY(check_item(l->layout, &items[i], i));
         for (size_t k = 0; k < i; k++)
             if (items[k].var == items[i].var)
-                return hki_fail(HK_E_INVALID_ARG,
-                                "gradient list: %s is there twice (entries "
-                                "%zu and %zu)",
-                                items[i].var->name, k, i);
+                return hki_fail(
+                    HK_E_INVALID_ARG,
+                    "gradient list: %s occurs twice (entries %zu and %zu)",
+                    items[i].var->name, k, i);
     }
     if (n > 0)
         memmove(l->items, items, n * sizeof *items);
@@ -136,8 +136,10 @@ static hk_status check_compute(const hk_compute_options *o) {
                         "compute_gradients: unknown aggregation_method %d",
                         (int)o->aggregation_method);
     if (!isfinite(o->grad_loss))
-        return hki_fail(HK_E_NOT_FINITE, "compute_gradients: grad_loss is %g",
-                        o->grad_loss);
+        return hki_fail(
+            HK_E_NOT_FINITE,
+            "compute_gradients: grad_loss is %g; it has to be finite",
+            o->grad_loss);
     if (o->var_list == NULL && o->n_vars > 0)
         return hki_fail(HK_E_INVALID_ARG, "compute_gradients: var_list is "
                                           "NULL");
@@ -204,7 +206,7 @@ static hk_status list_gradients(hk_session *s, const hk_compute_options *o,
             name != NULL ? hk_layout_find(l->layout, name) : NULL;
         if (e == NULL || e->kind != HK_TRAINABLE)
             return hki_fail(HK_E_NOT_FOUND,
-                            "compute_gradients: %s is no trainable variable",
+                            "compute_gradients: %s is not a trainable variable",
                             name != NULL ? name : "(null)");
         if (is_listed(l, e))
             return hki_fail(HK_E_INVALID_ARG,
@@ -228,8 +230,8 @@ hk_status hk_compute_gradients(hk_session *s, const hk_compute_options *opt,
         return hki_fail(HK_E_INVALID_ARG,
                         "compute_gradients: session or list is NULL");
     if (hk_plan_layout(hk_session_plan(s)) != out->layout)
-        return hki_fail(HK_E_INVALID_ARG, "compute_gradients: the list is of "
-                                          "another model");
+        return hki_fail(HK_E_INVALID_ARG,
+                        "compute_gradients: the list belongs to another model");
     if (hk_session_grads(s) == NULL)
         return hki_fail(HK_E_STATE, "compute_gradients: the session has no "
                                     "gradients");

@@ -37,10 +37,11 @@ static hk_status check_options(const hk_trainer_options *o) {
         return hki_fail(HK_E_STATE, "trainer: the session has no gradients; "
                                     "it needs a training plan");
     if (o->update != NULL && hki_optimizer_looks_ahead(o->optimizer))
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "trainer: %s looks ahead of steps that it makes "
-                        "itself, and a train step of your own moves x",
-                        hki_optimizer_name(o->optimizer));
+        return hki_fail(
+            HK_E_UNSUPPORTED,
+            "trainer: %s with lookahead has to make the steps itself, and "
+            "cannot be combined with a train step of your own",
+            hki_optimizer_name(o->optimizer));
     hk_elastic_info e;
     if (o->elastic == NULL)
         return HK_OK;
@@ -130,7 +131,7 @@ static hk_status insert(hk_trainer *t, hk_point point, hk_step_fn fn,
     if (t == NULL || fn == NULL || point < HK_POINT_BEGIN ||
         point > HK_POINT_END)
         return hki_fail(HK_E_INVALID_ARG,
-                        "trainer: no callback, or unknown point %d",
+                        "trainer: the callback is NULL, or point %d is unknown",
                         (int)point);
     HKI_TRY(HKI_LIST_ROOM(t->list));
     t->list.data[t->list.n++] = (insertion){point, fn, user, blind};
@@ -225,8 +226,10 @@ static hk_status forward_backward(hk_trainer *t) {
     HKI_TRY(t->kept.n > 0 ? run_ahead(t) : hk_session_run(s));
     t->info.loss = hk_session_loss(s);
     if (t->opt.check_loss && !isfinite(t->info.loss))
-        return hki_fail(HK_E_NOT_FINITE, "step %lld: the loss is %g",
-                        (long long)t->info.local_step, (double)t->info.loss);
+        return hki_fail(
+            HK_E_NOT_FINITE,
+            "step %lld: the loss is %g; a lower learning rate may help",
+            (long long)t->info.local_step, (double)t->info.loss);
     const size_t n = hki_session_sparse_count(s);
     HKI_TRY(list_sparse(t));
     t->grads.dense = hki_session_gradient(s);
@@ -328,7 +331,7 @@ hk_status hk_trainer_set_session(hk_trainer *t, hk_session *s) {
         hki_session_grad_count(next) != hki_session_grad_count(t->own) ||
         hki_session_sparse_count(next) != hki_session_sparse_count(t->own))
         return hki_fail(HK_E_INVALID_ARG,
-                        "trainer: the session is of another model");
+                        "trainer: the session belongs to another model");
     if (next != t->own)
         HKI_TRY(hki_session_share(next, t->own));
     hk_session_set_step(next, hki_session_step(now));

@@ -287,7 +287,8 @@ hk_status hki_conn_take(hki_conn *c, int wake_fd, int64_t deadline_ns,
             return hki_fail(HK_E_UNAVAILABLE, "%s: closed the connection",
                             c->peer);
         if (got > 0)
-            return hki_fail(HK_E_DATA, "%s: no memory where some was expected",
+            return hki_fail(HK_E_DATA,
+                            "%s: sent no shared memory where it was expected",
                             c->peer);
         if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
             return hki_socket_fail(errno, "take over memory", c->peer);
@@ -300,7 +301,9 @@ hk_status hki_conn_take(hki_conn *c, int wake_fd, int64_t deadline_ns,
 hk_status hki_wake_create(int *fd, const char *what) {
     *fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (*fd < 0)
-        return hki_fail(HK_E_IO, "%s: no descriptor for wake-up calls", what);
+        return hki_fail(HK_E_IO,
+                        "%s: cannot create a file descriptor for wake-up calls",
+                        what);
     return HK_OK;
 }
 

@@ -20,7 +20,8 @@ static hk_status copy_part(char *dst, size_t capacity, const char *src,
                            size_t size, const char *text, const char *what) {
     if (size >= capacity)
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: address %.64s: a part of %zu bytes is too long",
+                        "%s: the address %.64s has a component of %zu bytes, "
+                        "which is too long",
                         what, text, size);
     memcpy(dst, src, size);
     dst[size] = '\0';
@@ -41,13 +42,15 @@ static hk_status parse_host(const char *rest, const char *text,
         size = close != NULL ? (size_t)(close - host) : 0;
     } else if (colon != NULL && memchr(rest, ':', size) != NULL) {
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: address %.200s: an IPv6 host goes in brackets",
+                        "%s: the address %.200s needs brackets around the IPv6 "
+                        "host: [HOST]:PORT",
                         what, text);
     }
     if (colon == NULL || !hki_parse_u32(colon + 1, 0, 65535, &port))
-        return hki_fail(HK_E_INVALID_ARG,
-                        "%s: address %.200s has no port in 0..65535", what,
-                        text);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "%s: the address %.200s has no port in 0..65535; write host:port",
+            what, text);
     if (size == 1 && host[0] == '*')
         size = 0;
     HKI_TRY(copy_part(e->host, sizeof e->host, host, size, text, what));
@@ -72,19 +75,22 @@ hk_status hki_endpoint_parse(const char *text, bool has_key, const char *what,
         HKI_TRY(parse_host(rest, text, what, &e));
     } else {
         if (rest[0] == '\0')
-            return hki_fail(HK_E_INVALID_ARG, "%s: address %s names nothing",
+            return hki_fail(HK_E_INVALID_ARG,
+                            "%s: the address %s has nothing after its scheme",
                             what, text);
         HKI_TRY(
             copy_part(e.host, sizeof e.host, rest, strlen(rest), text, what));
         uint32_t fd;
         if (e.scheme == HKI_FD && !hki_parse_u32(e.host, 0, 1u << 20, &fd))
-            return hki_fail(HK_E_INVALID_ARG,
-                            "%s: address %s: not a descriptor number", what,
-                            text);
+            return hki_fail(
+                HK_E_INVALID_ARG,
+                "%s: the address %s has no number of a file descriptor", what,
+                text);
     }
     if (e.scheme == HKI_TLS && !has_key)
-        return hki_fail(HK_E_DENIED, "%s: address %s needs the cluster key",
-                        what, text);
+        return hki_fail(HK_E_DENIED,
+                        "%s: the address %s needs a cluster key (key)", what,
+                        text);
     *out = e;
     return HK_OK;
 }

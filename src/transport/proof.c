@@ -119,7 +119,7 @@ static hk_status read_cookie(int folder, const char *path, uint8_t out[COOKIE],
     close(fd);
     if (n != COOKIE)
         return bad_cookie(path, ours ? "is not 32 bytes long"
-                                     : "is not this user's alone");
+                                     : "other users have access to it");
     memcpy(out, more, COOKIE);
     explicit_bzero(more, sizeof more);
     return HK_OK;
@@ -133,7 +133,7 @@ static hk_status make_cookie(int folder, const char *path) {
     char name[48];
     if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes ||
         getrandom(&id, sizeof id, 0) != sizeof id)
-        return bad_cookie(path, "the system gives no random bytes");
+        return bad_cookie(path, "the system provides no random bytes");
     snprintf(name, sizeof name, "new-%016llx", (unsigned long long)id);
     const int fd =
         openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -165,14 +165,14 @@ static hk_status load_cookie(uint8_t out[COOKIE], char path[PATH]) {
             if (s == HK_OK)
                 s = read_cookie(folder, path, out, &found);
             if (s == HK_OK && !found)
-                s = bad_cookie(path, "comes and goes");
+                s = bad_cookie(path, "it is removed again and again");
         }
         close(folder);
         if (s != HK_OK || found)
             return s;
     }
     return hki_fail(HK_E_DENIED,
-                    "cannot make a folder of this user's cookie in %s: %s; "
+                    "cannot create a folder for this user's cookie in %s: %s; "
                     "use unix:PATH or a cluster key",
                     P_tmpdir, strerror(errno));
 }
@@ -234,8 +234,8 @@ static hk_status swap(hki_conn *c, uint8_t *ours, uint8_t *theirs, size_t size,
 
 static hk_status refuse(const hki_conn *c, const char *path) {
     return hki_fail(HK_E_DENIED,
-                    "%s: is not of this user, or does not see %s/cookie; give "
-                    "both a cluster key, or say insecure",
+                    "%s: belongs to another user, or cannot read %s/cookie; "
+                    "give both processes a cluster key, or set insecure",
                     c->peer, path);
 }
 
@@ -245,7 +245,7 @@ hk_status hki_conn_prove(hki_conn *c, int wake_fd, int64_t deadline_ns) {
     char at[ADDRESS], path[PATH];
     HKI_TRY(load_cookie(cookie, path));
     if (getrandom(ours, sizeof ours, 0) != sizeof ours)
-        return hki_fail(HK_E_IO, "%s: the system gives no random bytes",
+        return hki_fail(HK_E_IO, "%s: the system provides no random bytes",
                         c->peer);
     HKI_TRY(swap(c, ours, theirs, NONCE, wake_fd, deadline_ns));
     listening_end(c, at);
@@ -255,7 +255,8 @@ hk_status hki_conn_prove(hki_conn *c, int wake_fd, int64_t deadline_ns) {
                     answer(cookie, !c->client, dialler, listener, at, wanted);
     explicit_bzero(cookie, sizeof cookie);
     if (!ok)
-        return hki_fail(HK_E_INTERNAL, "%s: no HMAC-SHA256", c->peer);
+        return hki_fail(HK_E_INTERNAL, "%s: OpenSSL offers no HMAC-SHA256",
+                        c->peer);
     HKI_TRY(swap(c, mac, got, MAC, wake_fd, deadline_ns));
     if (CRYPTO_memcmp(got, wanted, MAC) != 0)
         return refuse(c, path);
@@ -278,12 +279,12 @@ hk_status hki_conn_check_user(hki_conn *c) {
     if (c->scheme != HKI_UNIX && c->scheme != HKI_SHM)
         return HK_OK;
     if (getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0)
-        return hki_socket_fail(errno, "learn whose process it is", c->peer);
+        return hki_socket_fail(errno, "find the user of the process", c->peer);
     c->proven = who.uid == geteuid() || who.uid == 0;
     if (c->proven || c->insecure)
         return HK_OK;
     return hki_fail(HK_E_DENIED,
-                    "%s: is a process of user %lu, this one is of user %lu; "
-                    "say insecure to take it all the same",
+                    "%s: belongs to user %lu, this process to user %lu; use a "
+                    "cluster key, or set insecure to allow it",
                     c->peer, (unsigned long)who.uid, (unsigned long)geteuid());
 }

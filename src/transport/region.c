@@ -36,7 +36,7 @@ hk_status hki_region_create(hki_region *r, const char *name, size_t size) {
     *r = (hki_region){.fd = -1};
     const int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
-        return hki_fail(HK_E_IO, "%s: no shared memory: %s", name,
+        return hki_fail(HK_E_IO, "%s: cannot create shared memory: %s", name,
                         strerror(errno));
     // Pages are reserved now: running out later would be a signal. Seals keep
     // the peer from cutting them off.
@@ -61,9 +61,9 @@ hk_status hki_region_map(hki_region *r, int fd, size_t size, bool writable,
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) ||
         (uint64_t)st.st_size < size) {
         close(fd);
-        return hki_fail(HK_E_DATA,
-                        "%s: the memory handed over is not %zu bytes long",
-                        what, size);
+        return hki_fail(
+            HK_E_DATA, "%s: the received shared memory does not have %zu bytes",
+            what, size);
     }
     return map(r, fd, size, writable, what);
 }

@@ -191,8 +191,8 @@ static hk_status local_address(const hki_endpoint *e, const char *what,
         n = strlen(e->host) + 1;
         if (n > sizeof u->sun_path)
             return hki_fail(HK_E_INVALID_ARG,
-                            "%s: %s: the path of a socket has at most %zu "
-                            "bytes",
+                            "%s: %s: the path of a socket is longer than %zu "
+                            "bytes; choose a shorter one",
                             what, e->host, sizeof u->sun_path - 1);
         memcpy(u->sun_path, e->host, n);
     }
@@ -283,8 +283,8 @@ hk_status hki_connect(hki_net *n, const char *text, int wake_fd,
     hki_endpoint e;
     HKI_TRY(hki_endpoint_parse(text, n->has_key, n->name, &e));
     if (e.scheme == HKI_FD)
-        return hki_fail(HK_E_INVALID_ARG, "%s: %s is for listening", n->name,
-                        text);
+        return hki_fail(HK_E_INVALID_ARG, "%s: %s can only be used to listen",
+                        n->name, text);
     int fd = -1;
     if (e.scheme == HKI_TCP || e.scheme == HKI_TLS) {
         HKI_TRY(connect_host(n, &e, text, wake_fd, deadline_ns, &fd));
@@ -322,8 +322,8 @@ static hk_status check_open(const hki_listener *l, const struct sockaddr *a,
     if (l->scheme != HKI_TCP || l->net->insecure || hki_is_loopback(a))
         return HK_OK;
     return hki_fail(HK_E_DENIED,
-                    "%s: %s can be reached from other hosts and there is no "
-                    "cluster key; give one, or say insecure",
+                    "%s: %s can be reached from other hosts, but there is no "
+                    "cluster key; give one (hooke keygen), or set insecure",
                     l->net->name, text);
 }
 
@@ -367,15 +367,16 @@ static hk_status bind_path(hki_listener *l, const address *a,
                                         hki_now_ns() + 1000000000, &probe);
         if (s == HK_OK) {
             close(probe);
-            return hki_fail(HK_E_EXISTS, "%s: somebody else listens there",
+            return hki_fail(HK_E_EXISTS,
+                            "%s: another process listens at this address",
                             l->address);
         }
         struct stat st;
         if (s != HK_E_UNAVAILABLE || lstat(path, &st) != 0 ||
             !S_ISSOCK(st.st_mode) || unlink(path) != 0)
             return hki_fail(HK_E_EXISTS,
-                            "%s: the path is taken and is no socket left "
-                            "behind",
+                            "%s: the path exists and is not the socket of an "
+                            "ended process; remove it, or choose another path",
                             l->address);
     }
     if (path[0] == '\0')
@@ -399,7 +400,7 @@ static hk_status adopt(hki_listener *l, const hki_endpoint *e,
     if (getsockname(fd, &a.u.any, &a.size) != 0 ||
         getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 ||
         !listening)
-        return hki_fail(HK_E_INVALID_ARG, "%s: %s is no listening socket",
+        return hki_fail(HK_E_INVALID_ARG, "%s: %s is not a listening socket",
                         l->net->name, text);
     l->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (l->fd < 0)

@@ -227,17 +227,26 @@ static hk_status explain_server(tls_conn *c, int reason) {
         reason == SSL_R_UNEXPECTED_MESSAGE ||
         reason == SSL_R_RECORD_LENGTH_MISMATCH) {
         tell_plain_peer(c);
-        return hki_fail(HK_E_DENIED, "%s: does not speak TLS 1.3",
+        return hki_fail(HK_E_DENIED,
+                        "%s: does not use TLS 1.3; give both processes the "
+                        "same cluster key",
                         c->base.peer);
     }
     if (c->offered && !c->known)
-        return hki_fail(HK_E_DENIED, "%s: unknown key name %s", c->base.peer,
-                        c->identity);
+        return hki_fail(
+            HK_E_DENIED,
+            "%s: unknown key name %s; give both processes the same cluster key",
+            c->base.peer, c->identity);
     if (reason == SSL_R_BINDER_DOES_NOT_VERIFY)
-        return hki_fail(HK_E_DENIED, "%s: wrong cluster key of name %s",
+        return hki_fail(HK_E_DENIED,
+                        "%s: wrong cluster key of the name %s; give both "
+                        "processes the same key file",
                         c->base.peer, c->identity);
     if (!c->offered)
-        return hki_fail(HK_E_DENIED, "%s: offers no cluster key", c->base.peer);
+        return hki_fail(
+            HK_E_DENIED,
+            "%s: offers no cluster key; give it the key of this center (key)",
+            c->base.peer);
     return hki_fail(HK_E_DENIED, "%s: TLS: %s", c->base.peer,
                     ERR_reason_error_string(ERR_peek_error()));
 }
@@ -247,23 +256,26 @@ static hk_status explain_client(const tls_conn *c, int reason) {
     switch (reason) {
     case SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER:
         return hki_fail(HK_E_DENIED,
-                        "%s: wrong cluster key: the center has another one "
-                        "of name %s",
+                        "%s: wrong cluster key: the center has another key of "
+                        "the name %s; copy the center's key file",
                         c->base.peer, name);
     case SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE:
         return hki_fail(HK_E_DENIED,
-                        "%s: the center does not know a key of name %s",
+                        "%s: the center has no key of the name %s; copy the "
+                        "center's key file",
                         c->base.peer, name);
     case SSL_R_WRONG_VERSION_NUMBER:
     case SSL_R_UNSUPPORTED_PROTOCOL:
     case SSL_R_PACKET_LENGTH_TOO_LONG:
     case SSL_R_TLSV1_ALERT_PROTOCOL_VERSION:
-        return hki_fail(HK_E_DENIED, "%s: does not speak TLS 1.3",
+        return hki_fail(HK_E_DENIED,
+                        "%s: does not use TLS 1.3; give both processes the "
+                        "same cluster key",
                         c->base.peer);
     case SSL_R_CERTIFICATE_VERIFY_FAILED:
         return hki_fail(HK_E_DENIED,
-                        "%s: answers with a certificate instead of the "
-                        "cluster key",
+                        "%s: answers with a certificate instead of the cluster "
+                        "key; check the address",
                         c->base.peer);
     default:
         return hki_fail(HK_E_DENIED, "%s: TLS: %s", c->base.peer,

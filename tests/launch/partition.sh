@@ -51,8 +51,8 @@ wait_for 30 "$dir/center" 'worker 1 joined'
 wait_for 30 "$dir/center" 'worker 0 joined'
 sleep 2
 ip link set "${name}a" down
-wait_for 40 "$dir/center" 'worker 1 .* was silent for'
-wait_for 40 "$dir/second" 'lost shard 0'
+wait_for 40 "$dir/center" 'worker 1 .* gave no sign of life for'
+wait_for 40 "$dir/second" 'lost the connection to shard 0'
 # It trains on by itself, and comes back when the link does.
 steps() { grep -c 'worker 1: step' "$dir/second"; }
 alone=$(($(steps) + 5))
@@ -61,13 +61,13 @@ for _ in $(seq 200); do
     sleep 0.2
 done
 [ "$(steps)" -ge "$alone" ] || fail "worker 1 does not train without the center"
-! grep -q 'back after' "$dir/second" || fail "worker 1 was back without a link"
+! grep -q 'connected again after' "$dir/second" || fail "worker 1 was back without a link"
 ip link set "${name}a" up
-wait_for 30 "$dir/second" 'back after'
+wait_for 30 "$dir/second" 'connected again after'
 for pid in "$first" "$second" "$center"; do
     wait "$pid" || fail "a process ended with $?: $(tail -n 3 "$dir"/{center,first,second})"
 done
 cat "$dir"/{center,first,second} >"$dir/out"
 expect 2 '^worker [01]: time: '
 expect 1 '^center: time: '
-echo "ok: $(grep -o 'back after.*' "$dir/second" | head -n 1)"
+echo "ok: $(grep -o 'connected again after.*' "$dir/second" | head -n 1)"

@@ -406,7 +406,7 @@ def check_bad_dates(folder):
             try:
                 session.run(None, feed(session, [row]))
             except Exception as error:  # pylint: disable=broad-except
-                if name and f"'{name}: a text is no date'" in str(error):
+                if name and f"'{name}: a string is not a date'" in str(error):
                     continue
                 raise
             if name:

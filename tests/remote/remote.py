@@ -128,25 +128,25 @@ def web_refusals(b):
          "nothing: no such file (404)")
     says("unknown certificate",
          b.cat(b.nginx.url("data"), CURL_CA_BUNDLE=None), "HK_E_DENIED",
-         "certificate is not trusted")
+         "is not trusted")
     same("SSL_CERT_FILE", b.cat(b.nginx.url("data"), CURL_CA_BUNDLE=None,
                                 SSL_CERT_FILE=str(b.nginx.cert)), b.data)
     says("no certificates",
          b.cat(b.nginx.url("data"), CURL_CA_BUNDLE="/no/such"),
          "certificates cannot be read from /no/such")
     says("http", b.cat(b.nginx.url("data", plain=True)), "HK_E_DENIED",
-         "HOOKE_ALLOW_HTTP=1 allows it")
+         "or set HOOKE_ALLOW_HTTP=1")
     same("http allowed", b.cat(b.nginx.url("data", plain=True),
                                HOOKE_ALLOW_HTTP="1"), b.data)
-    says("other kinds", b.cat("gs://bucket/file"), "https:// and s3://")
-    says("a password", b.cat("https://me:pass@host/x"), "password in it")
+    says("other kinds", b.cat("gs://bucket/file"), "https://, s3:// and this machine")
+    says("a password", b.cat("https://me:pass@host/x"), "has a password")
     says("a signature", b.cat("https://h/x?X-Amz-Signature=abcdef"),
-         "https://h/x: signed addresses")
+         "https://h/x: is a signed address")
     says("no host", b.cat("https:///x"), "names no host")
     says("a blank", b.cat("https://h/a b"), "%20")
     says("a bad deadline",
          b.cat(b.nginx.url("data"), HOOKE_REMOTE_TIMEOUT="soon"),
-         "HOOKE_REMOTE_TIMEOUT: soon is no number of seconds")
+         "HOOKE_REMOTE_TIMEOUT is soon; it has to be a number of seconds")
     port = servers.free_port()
     says("nobody there", b.cat(f"https://127.0.0.1:{port}/x",
                                HOOKE_REMOTE_TIMEOUT="1"), "HK_E_UNAVAILABLE",
@@ -185,9 +185,9 @@ def program_reads(b):
           there.stdout.split(b":", 3)[-1] == here.stdout.split(b":", 1)[-1],
           there)
     says("convert to a URL", b.run([HOOKE, "convert", "digits", url("x.csv")]),
-         "files are written to this machine")
+         "OUT is a remote address; convert writes local files only")
     says("checkpoints", b.run([HOOKE, "convert", url("x.safetensors"), "y.npz"]),
-         "checkpoints are read from this machine")
+         "checkpoints are read from local files only; download it first")
 
 
 def program_trains(b):
@@ -212,11 +212,11 @@ def program_trains(b):
     check("the run has the table's name", (b.folder / "runs/table").is_dir())
     says("an experiment by https",
          b.run([HOOKE, "train", b.nginx.url("my.yaml"), "-q"]),
-         "experiments are read from this machine")
+         "experiments are read from local files only")
     (b.folder / "star.yaml").write_text(
         EXPERIMENT.format(files=b.nginx.url("*.csv")))
     says("a pattern by https", b.run([HOOKE, "train", "star.yaml", "-q"]),
-         "only s3:// can list")
+         "only possible with s3://")
 
 
 def interrupted(b):
@@ -290,7 +290,7 @@ def s3_files(b):
                          HOME=str(home)), b.big)
     says("the default profile",
          b.cat("s3://numbers/big", AWS_ENDPOINT_URL_S3=b.s3.endpoint, **files),
-         "access is refused (403")
+         "access denied (403")
 
 
 def s3_refuses(b):
@@ -303,9 +303,9 @@ def s3_refuses(b):
          "403"),
         ("a token that is none", {"AWS_SESSION_TOKEN": token}, "40"),
         ("half of the keys", {"AWS_SECRET_ACCESS_KEY": None},
-         "AWS_ACCESS_KEY_ID is set and AWS_SECRET_ACCESS_KEY is not"),
+         "AWS_ACCESS_KEY_ID is set, but AWS_SECRET_ACCESS_KEY is not; set both"),
         ("a line in a token", {"AWS_SESSION_TOKEN": token + "\r\nX-Y: 1"},
-         "AWS_SESSION_TOKEN holds a character"),
+         "AWS_SESSION_TOKEN has a character"),
     ]
     for what, variables, text in cases:
         use = {**keys, "HOOKE_LOG": "debug", **variables}
@@ -325,7 +325,7 @@ def s3_refuses(b):
     says("no such key", b.cat("s3://numbers/none", **keys), "HK_E_NOT_FOUND",
          "NoSuchKey")
     says("no key", b.cat("s3://numbers/", **keys), "names a bucket")
-    says("no bucket", b.cat("s3://a b/x", **keys), "no name of a bucket")
+    says("no bucket", b.cat("s3://a b/x", **keys), "not a valid name of a bucket")
 
 
 def s3_lists(b):
@@ -349,30 +349,30 @@ def lies(b):
         yield name, {}, lambda d, n=name: same(n, d, b.data)
     for name, words, seconds in (
             ("short", ("HK_E_UNAVAILABLE", "tried 6 times"), 30),
-            ("short_length", ("bytes where it promised 65536", "tried"), 30),
-            ("other_bytes", ("bytes 0 to 65535 were asked for, the server sends"
+            ("short_length", ("bytes, but announced 65536", "tried"), 30),
+            ("other_bytes", ("bytes 0 to 65535 were requested, but the server sends"
                              " bytes 1-65536/300001",), 10),
-            ("no_range_said", ("does not say which bytes it sends",), 10),
-            ("endless", ("sends more than the 65536 bytes",), 10),
-            ("endless_all", ("sends no parts of files",), 10),
+            ("no_range_said", ("does not state which bytes it sends",), 10),
+            ("endless", ("sends more than the 65536 requested bytes",), 10),
+            ("endless_all", ("does not support byte ranges",), 10),
             ("endless_refusal", ("HK_E_NOT_FOUND",), 10),
-            ("all_of_much", ("one of 100000000 bytes needs",), 10),
+            ("all_of_much", ("a file of 100000000 bytes needs",), 10),
             ("broken", ("HK_E_UNAVAILABLE", "answers 500 (tried 6 times"), 30),
             ("hangs_up", ("HK_E_UNAVAILABLE", "tried 6 times"), 30),
             ("to_a_file", ("HK_E_DENIED", "an address that is not https://"),
              10),
-            ("to_itself", ("redirected more than 5 times",), 10),
-            ("new_tag", ("has changed while it was read",), 10),
-            ("refuses_old_tag", ("has changed while it was read",), 10),
-            ("grows", ("has changed while it was read",), 10),
-            ("ranges_at_first", ("sends all of it where bytes from",), 10),
-            ("immense", ("does not say which bytes it sends",), 10),
+            ("to_itself", ("the server redirects more than 5 times",), 10),
+            ("new_tag", ("the file was changed on the server while it was read",), 10),
+            ("refuses_old_tag", ("the file was changed on the server while it was read",), 10),
+            ("grows", ("the file was changed on the server while it was read",), 10),
+            ("ranges_at_first", ("sends the whole file, but bytes from",), 10),
+            ("immense", ("does not state which bytes it sends",), 10),
             ("claims_emptiness", ("answers 416",), 10),
-            ("private", ("HK_E_DENIED", "access is refused (403)"), 10)):
+            ("private", ("HK_E_DENIED", "access denied (403)"), 10)):
         yield name, {}, lambda d, n=name, w=words: says(n, d, *w)
-    for name, words in (("drip", ("HK_E_TIMEOUT", "came within 2 s")),
-                        ("silent", ("HK_E_TIMEOUT", "came within 2 s")),
-                        ("silent_later", ("HK_E_TIMEOUT", "came within 2 s")),
+    for name, words in (("drip", ("HK_E_TIMEOUT", "arrived within 2 s")),
+                        ("silent", ("HK_E_TIMEOUT", "arrived within 2 s")),
+                        ("silent_later", ("HK_E_TIMEOUT", "arrived within 2 s")),
                         ("endless_head", ()), ("no_http", ())):
         def timed(d, n=name, w=words):
             says(n, d, *w)

@@ -26,20 +26,21 @@ def float_buffer(x: Any) -> "np.ndarray[Any, Any]":
             m = memoryview(x)
         except TypeError:
             raise HookeError(
-                f"{type(x).__name__} is no float32 buffer; several arrays are "
-                "given as a dict with their names") from None
+                f"x is a {type(x).__name__}, not a float32 buffer; give "
+                "several arrays as a dict with their names") from None
         if m.format != "f" or not m.c_contiguous:
-            raise HookeError(f"a buffer of format {m.format!r}; workers "
-                             "exchange contiguous float32 ('f')")
+            raise HookeError(f"x is a buffer of format {m.format!r}; it has "
+                             "to be contiguous float32 ('f')")
         a = np.frombuffer(m, np.float32)
     if a.dtype != np.float32 or not a.flags.c_contiguous:
-        raise HookeError(f"an array of {a.dtype}, "
+        raise HookeError(f"x has type {a.dtype} and is "
                          f"{'' if a.flags.c_contiguous else 'not '}contiguous; "
-                         "workers exchange contiguous float32")
+                         "it has to be contiguous float32")
     if not a.flags.writeable:
-        raise HookeError("the array is read-only; exchanges change it in place")
+        raise HookeError("x is read-only, but exchanges change it in place; "
+                         "give a writable array")
     if a.size == 0:
-        raise HookeError("the array is empty")
+        raise HookeError("x is empty")
     return a
 
 
@@ -48,7 +49,7 @@ class Flat:
 
     def __init__(self, arrays: "Mapping[str, np.ndarray[Any, Any]]") -> None:
         if not arrays:
-            raise HookeError("there are no arrays to exchange")
+            raise HookeError("x has no arrays")
         self.layout = Layout([self._entry(n, a) for n, a in arrays.items()])
         self.values = np.zeros(max(self.layout.n, 1), np.float32)
         self.side = np.zeros(max(self.layout.side_bytes, 1), np.uint8)
@@ -62,8 +63,8 @@ class Flat:
         if a.dtype.kind == "f" or str(a.dtype) == "bfloat16":
             return Entry(name, a.shape)
         if a.dtype not in _SIDE:
-            raise HookeError(f"{name} is of type {a.dtype}, which has no place "
-                             "in an exchange")
+            raise HookeError(f"x[{name!r}] is of type {a.dtype}, which cannot "
+                             "be exchanged")
         return Entry(name, a.shape, _SIDE[a.dtype], _c.HK_STATE_COPY)
 
     def _view(self, e: Entry, offset: int, count: int
@@ -78,12 +79,12 @@ class Flat:
     def gather(self, arrays: "Mapping[str, np.ndarray[Any, Any]]") -> None:
         if arrays.keys() != self._shapes.keys():
             raise HookeError(
-                "other names than at join: "
+                "x has other names than at join; the names that differ are "
                 + ", ".join(sorted(arrays.keys() ^ self._shapes.keys())))
         for name, a in arrays.items():
             if (a.shape, a.dtype) != self._shapes[name]:
-                raise HookeError(f"{name} was {self._shapes[name]} at join and "
-                                 f"is {(a.shape, a.dtype)}")
+                raise HookeError(f"x[{name!r}] was {self._shapes[name]} at "
+                                 f"join, but is now {(a.shape, a.dtype)}")
         for name, a in arrays.items():
             self._views[name][...] = a
 
@@ -99,14 +100,14 @@ class Flat:
 def _check_arrays(arrays: Mapping[str, Any]) -> None:
     for name, a in arrays.items():
         if not isinstance(a, np.ndarray) or not a.flags.writeable:
-            raise HookeError(f"{name} is {type(a).__name__}, not an array that "
-                             "an exchange may change in place")
+            raise HookeError(f"x[{name!r}] is {type(a).__name__}; it has to "
+                             "be a writable NumPy array")
 
 
 class ArrayWorker(Worker):
-    """A worker over NumPy arrays: ``step(x)`` after every step of your own, or
-    ``exchange(x, steps)`` when you like. x: what was given to ``join``, or
-    something of its shape; changed in place."""
+    """A worker over NumPy arrays: call ``step(x)`` after every step, or
+    ``exchange(x, steps)`` at any time. x: the arrays that were given to
+    ``join``, or others of the same shapes; exchanges change them in place."""
 
     def __init__(self, x: Arrays, options: Options, verbose: bool) -> None:
         self._flat: Optional[Flat] = None
@@ -129,7 +130,7 @@ class ArrayWorker(Worker):
         super().__init__(made, verbose)
 
     def step(self, x: Arrays) -> bool:
-        """One step has been made on x; exchanges when the period has ended.
+        """Counts one step on x, and exchanges at the end of a period. Returns
         True after an exchange."""
         self._exchange.check_open()
         self._since += 1
@@ -139,18 +140,19 @@ class ArrayWorker(Worker):
         return True
 
     def exchange(self, x: Arrays, steps: int = 1) -> None:
-        """An exchange now. steps: made since the last call, beside those that
-        ``step`` has counted."""
+        """Exchanges now. steps: number of steps since the last call, without
+        those that ``step`` has counted."""
         made = steps + self._since
         if self._flat is not None:
             if not isinstance(x, Mapping):
-                raise HookeError("this worker joined with named arrays")
+                raise HookeError("this worker joined with a dict of arrays; "
+                                 "x has to be such a dict")
             _check_arrays(x)
             self._flat.gather(x)
         else:
             a = float_buffer(x)
             if a.size != self._count:
-                raise HookeError(f"x has {a.size} values; it had "
+                raise HookeError(f"x has {a.size} values, but had "
                                  f"{self._count} at join")
             self._exchange.address = a.ctypes.data
         self._exchange.call(lambda: self._exchange.exchange(made))
@@ -166,10 +168,10 @@ def join(x: Arrays, center: Optional[Addresses] = None,
          compression: str = "none", insecure: bool = False,
          wait_seconds: float = 60.0, connect_seconds: float = 60.0,
          verbose: bool = True) -> ArrayWorker:
-    """Joins a center with NumPy arrays: x becomes the center's values, or the
-    center's x if it has none yet.
+    """Joins a center with NumPy arrays: x gets the center's values, or the
+    center gets those of x if it has none yet.
 
-    x: any writable, contiguous float32 buffer, or a dict of named arrays (floats
+    x: a writable, contiguous float32 buffer, or a dict of named arrays (floats
     are exchanged as float32, integers copied). The other options are those of
     ``hooke.torch.join``.
     """

@@ -34,7 +34,7 @@ def _outer_options(outer: Mapping[str, Any]) -> _c.hk_optimizer_options:
     given = dict(outer)
     kind = given.pop("type", "momentum")
     if kind not in OUTER:
-        raise HookeError(f"outer optimizer {kind!r}; there are "
+        raise HookeError(f"outer: unknown type {kind!r}; it has to be one of "
                          + ", ".join(OUTER))
     o = _c.hk_optimizer_options()
     library().hk_optimizer_options_init(ctypes.byref(o), ctypes.sizeof(o),
@@ -43,8 +43,9 @@ def _outer_options(outer: Mapping[str, Any]) -> _c.hk_optimizer_options:
     o.use_nesterov = int(bool(given.pop("nesterov", False)))
     for name, value in given.items():
         if name not in _OUTER_FIELDS:
-            raise HookeError(f"outer optimizer: no option {name!r}; there are "
-                             "type, nesterov, " + ", ".join(_OUTER_FIELDS))
+            raise HookeError(f"outer: unknown option {name!r}; it has to be "
+                             "one of type, nesterov, "
+                             + ", ".join(_OUTER_FIELDS))
         setattr(o, name, float(value))
     return o
 
@@ -67,8 +68,9 @@ class Center:
         co.method = method_id(method)
         co.workers, co.quorum, co.staleness = workers, quorum, staleness
         if outer is None and method in ("agn", "drop_stale"):
-            raise HookeError(f"method {method} needs an outer optimizer: "
-                             "outer={'type': 'adam', 'learning_rate': 0.001}")
+            raise HookeError(f"method {method} needs an outer optimizer, such "
+                             "as outer={'type': 'adam', "
+                             "'learning_rate': 0.001}")
         outside = _outer_options(outer) if outer is not None else None
         if outside is not None:
             co.outer = ctypes.pointer(outside)
@@ -99,8 +101,8 @@ class Center:
 
     def _info(self) -> _c.hk_server_info:
         if not self._server or os.getpid() != self._pid:
-            raise HookeError("this center has been stopped, or belongs to "
-                             "another process", "HK_E_STATE")
+            raise HookeError("this center was stopped, or belongs to another "
+                             "process", "HK_E_STATE")
         info = _c.hk_server_info()
         check(library().hk_center_server_get_info(self._server,
                                                   ctypes.byref(info)))
@@ -123,8 +125,8 @@ class Center:
         return center_arrays(self.address, self._key, insecure=self._insecure)
 
     def wait(self, seconds: Optional[float] = None) -> bool:
-        """Waits until the run has been ended and every worker has left; False
-        when the time is over."""
+        """Waits until the run has ended and every worker has left; returns
+        False after ``seconds``."""
         self._info()
         done = ctypes.c_int()
         ms = -1 if seconds is None else int(seconds * 1000)
@@ -166,20 +168,24 @@ def start_center(address: str = "127.0.0.1:0", *, method: str = "elastic",
                  lease_seconds: float = 15.0) -> Center:
     """Starts a center in this process.
 
-    address     where to listen: ``"host:port"`` (port 0 takes a free one),
-                ``"unix:/path"``, ``"shm:/path"``
-    method      what an exchange does; docs/elastic.md has all of them
-    key         file of the cluster key (``hooke keygen``); needed beyond this
-                host unless insecure
-    path        center file: what it holds survives this process
+    address     address to listen at: ``"host:port"`` (port 0 selects a free
+                port), ``"unix:/path"``, ``"shm:/path"``
+    method      how workers and center exchange; see docs/elastic.md
+    key         file of the cluster key (``hooke keygen``); needed for other
+                hosts unless insecure
+    path        center file, which keeps the values when this process ends
     durability  ``"process"``, ``"snapshot:SECONDS"`` or ``"always"``
-    workers     how many are expected; some methods divide by it
-    outer       outer optimizer of DiLoCo and its like: ``{"type": "momentum",
-                "learning_rate": 0.7, "momentum": 0.9, "nesterov": True}``
-    quorum      methods with rounds: at the deadline so many close one
-    staleness   ``drop_stale``: the oldest gradient taken, in versions
-    insecure    may listen beyond this host without a key
-    lease_seconds  a worker that is silent for longer is gone
+    workers     number of expected workers; some methods divide by it
+    outer       outer optimizer of methods such as diloco: ``{"type":
+                "momentum", "learning_rate": 0.7, "momentum": 0.9,
+                "nesterov": True}``
+    quorum      methods with rounds: number of contributions that close a
+                round at the deadline
+    staleness   ``drop_stale``: oldest accepted gradient, in changes of the
+                center
+    insecure    allows other hosts without a key
+    lease_seconds  membership timeout: a worker without a sign of life for
+                longer is removed
     """
     return Center(address, method=method, key=key, path=path,
                   durability=durability, workers=workers, outer=outer,

@@ -29,15 +29,17 @@ def load(path: Path, *, everything: bool = False, key: Optional[KeyLike] = None,
          ) -> "dict[str, np.ndarray[Any, Any]]":
     """The tensors of a checkpoint as NumPy arrays.
 
-    path: a safetensors file or its index of shards, an .npz, a TensorFlow
-    prefix, a center file, or a model_dir. In a model_dir a center that runs is
-    asked for its values (``key``, ``insecure`` and ``seconds`` are those of
-    ``center_arrays``); of one that has stopped the files of all shards are read
-    (they stay as they are), or the newest complete checkpoint, if that has more
-    steps. Without ``everything`` the model alone: no optimizer slots, no
-    counters. bfloat16 and float16 become float32; ``hooke.torch.load`` keeps
-    the first. max_bytes: the most that the arrays of a compressed .npz take in
-    memory; default: 1 GiB, or 100 times the file.
+    path        a safetensors file or its index of shards, an .npz, the prefix
+                of a TensorFlow checkpoint, a center file, or a model_dir. If a
+                center runs in the model_dir, its values are copied (``key``,
+                ``insecure`` and ``seconds`` are those of ``center_arrays``).
+                Otherwise the center files of all shards are read, or the
+                newest complete checkpoint if it has more steps
+    everything  also returns optimizer slots and counters
+    max_bytes   limit for the arrays of a compressed .npz in memory; default:
+                1 GiB, or 100 times the size of the file
+
+    bfloat16 and float16 become float32; ``hooke.torch.load`` keeps bfloat16.
     """
     return {name: array for name, _, array in read(
         path, everything, key=key, insecure=insecure, seconds=seconds,
@@ -90,9 +92,9 @@ def _addresses(path: str) -> list[str]:
             lines = f.read().split()
     except OSError as error:
         raise HookeError(
-            f"{path}: a center is running from it, and its address is not "
-            f"beside it ({error}); ask it with center_arrays or "
-            "center_state_dict", "HK_E_UNAVAILABLE") from error
+            f"{path}: a running center uses this file, and the file with its "
+            f"address cannot be read ({error}); read the center with "
+            "center_arrays or center_state_dict", "HK_E_UNAVAILABLE") from error
     return [_ANYWHERE.sub("tcp:127.0.0.1:", a) for a in lines]
 
 
@@ -125,8 +127,9 @@ def _check_size(path: Path, handle: ctypes.c_void_p, info: _c.hk_ckpt_info,
     size = sum(library().hk_ckpt_item(handle, i).contents.bytes
                for i in range(info.entry_count))
     if size > max_bytes:
-        raise HookeError(f"{os.fsdecode(path)}: its arrays take {size} bytes in "
-                         f"memory, more than max_bytes ({max_bytes})",
+        raise HookeError(f"{os.fsdecode(path)}: the arrays need {size} bytes "
+                         f"of memory, more than max_bytes ({max_bytes}); set "
+                         "a larger max_bytes if you trust the file",
                          "HK_E_RANGE")
 
 
@@ -207,7 +210,7 @@ class _Map:
                 kind = _TYPES[a.dtype]
         if kind is None:
             raise HookeError(f"{name} is of type {a.dtype}, which checkpoints "
-                             "do not hold")
+                             "cannot store")
         a = np.ascontiguousarray(a).reshape(a.shape)
         item = _c.hk_named(name=name.encode(), dtype=kind,
                            shape=shape_of(a.shape), data=a.ctypes.data)
@@ -221,8 +224,8 @@ class _Map:
 
 def save(path: Path, arrays: Mapping[str, Any],
          metadata: Optional[Mapping[str, str]] = None) -> None:
-    """Writes named arrays: .safetensors, or .npz by the path's end. The file is
-    complete or as it was before, wherever a crash may fall."""
+    """Writes named arrays to a .safetensors or .npz file, by the end of the
+    path. After a crash the file is either complete or unchanged."""
     write(path, {n: np.asarray(a) for n, a in arrays.items()}, None, metadata)
 
 

@@ -19,7 +19,7 @@ from typing import Any, Callable, NamedTuple, Optional, Sequence
 import numpy as np
 
 from . import _c
-from ._errors import HookeError, check
+from ._errors import HookeError, check, in_python
 from ._library import library
 from ._options import COMPRESSION, Options, connect_options, method_id
 from ._thread import Call, CallThread
@@ -130,7 +130,7 @@ def _leave_all() -> None:
 
 
 def _log_line(_user: Any, level: int, text: bytes) -> None:
-    log.log(level, "%s", text.decode(errors="replace"))
+    log.log(level, "%s", in_python(text.decode(errors="replace")))
 
 
 _LOG_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int,
@@ -265,10 +265,9 @@ class Exchange:
     def check_process(self) -> None:
         if not self.is_mine():
             raise HookeError(
-                f"this worker belongs to process {self._pid}, and this is "
-                f"process {os.getpid()}, which got it by a fork (a "
-                "DataLoader's worker?): only the process that joined may use "
-                "it", "HK_E_STATE")
+                f"this worker belongs to process {self._pid}, but was used in "
+                f"its fork, process {os.getpid()} (a DataLoader's worker?); "
+                "only the process that joined can use it", "HK_E_STATE")
 
     def check_open(self) -> None:
         self.check_process()
@@ -363,7 +362,8 @@ class Exchange:
             self._thread.start(self._count).result()
         found = self._counted
         if found is None:
-            raise HookeError("this worker has made no exchange", "HK_E_STATE")
+            raise HookeError("there are no stats: this worker has not made "
+                             "an exchange yet", "HK_E_STATE")
         return found
 
     def _count(self) -> None:
@@ -409,7 +409,8 @@ class Exchange:
         _living.discard(self)
         call = self._thread.start(self._close)
         if not call.wait(LEAVE_SECONDS):
-            log.warning("worker: the center did not say good-bye in %g s",
+            log.warning("worker: the center did not answer within %g s while "
+                        "this worker left",
                         LEAVE_SECONDS)
             self._give_up()
             if not call.wait(LEAVE_SECONDS):
@@ -432,7 +433,7 @@ class Exchange:
             info = self._elastic_info()
             if info.worker >= 0 and lib.hk_elastic_leave(self._elastic,
                                                          self._x()) != 0:
-                log.warning("worker: leaving: %s",
+                log.warning("worker: error while leaving the center: %s",
                             lib.hk_last_error().decode(errors="replace"))
         with self._ending:
             lib.hk_elastic_destroy(self._elastic)

@@ -12,8 +12,8 @@ from ._library import library
 
 def generate_key(path: Union[str, "os.PathLike[str]"],
                  name: Optional[str] = None) -> None:
-    """Writes a new key for its owner only, as ``hooke keygen`` does; never over
-    a file that is there."""
+    """Writes a new cluster key that only its owner can read, as ``hooke
+    keygen`` does. An existing file is not overwritten."""
     key = _c.hk_key()
     text = name.encode() if name is not None else None
     check(library().hk_key_generate(text, ctypes.byref(key)))

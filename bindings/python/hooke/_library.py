@@ -51,7 +51,7 @@ def find_program() -> str:
     if found is None:
         raise FileNotFoundError(
             "the hooke program is neither in this package nor on the PATH; "
-            "HOOKE_PROGRAM names it")
+            "set HOOKE_PROGRAM to its path")
     return found
 
 
@@ -90,13 +90,15 @@ def library() -> Library:
         _loaded = made
         return made
     raise ImportError("hooke: no shared library: " + (
-        "; ".join(tried) or "neither HOOKE_LIBRARY, this package, a build tree "
-        "nor the system has one"))
+        "; ".join(tried) or "libhooke is neither in this package, in a build "
+                            "tree nor on the system; set HOOKE_LIBRARY to "
+                            "its path"))
 
 
 def _check_version(made: Library) -> None:
     running = made.hk_version().decode()
     wanted = f"{_c.HK_VERSION_MAJOR}.{_c.HK_VERSION_MINOR}"
     if running.rsplit(".", 1)[0] != wanted:
-        raise ImportError(f"hooke: {made.path} is version {running}; this "
-                          f"package is for {wanted}")
+        raise ImportError(f"hooke: {made.path} has version {running}, but "
+                          f"this package needs {wanted}; install both from "
+                          "one release")

@@ -37,12 +37,12 @@ def center_arrays(center: Optional[Addresses] = None,
                   insecure: bool = False, seconds: float = 60.0,
                   average: bool = False, everything: bool = False
                   ) -> "dict[str, np.ndarray[Any, Any]]":
-    """The center's values by plain names, as they are between two exchanges.
+    """A consistent copy of the center's values, by plain names.
 
-    average     the average that ``downpour_averaged`` and ``downpour_moving``
-                keep
-    everything  also entries that are not the model's: workers' moments, and
-                buffers that a state_dict leaves out
+    average     returns the average of the methods ``downpour_averaged`` and
+                ``downpour_moving`` instead
+    everything  also returns entries outside of the model: workers' moments,
+                and buffers that a state_dict leaves out
     """
     thread = CallThread("hooke-observe")
     try:

@@ -44,12 +44,13 @@ def addresses_of(center: Optional[Addresses]) -> list[str]:
         center = os.environ.get("HOOKE_CENTER")
         if not center:
             raise HookeError(
-                "no center: give center='host:port' or set HOOKE_CENTER")
+                "no address of a center; give center='host:port' or set "
+                "HOOKE_CENTER")
     if isinstance(center, str):
         center = center.split(",")
     found = [address.strip() for address in center]
     if not found or not all(found):
-        raise HookeError(f"an empty address among the centers {found}")
+        raise HookeError(f"center has an empty address: {found}")
     return found
 
 
@@ -92,15 +93,18 @@ class Options:
         for name in "period", "workers":
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise HookeError(f"{name} is {value}; it is at least 1")
+                raise HookeError(f"{name} is {value}; it has to be at least 1")
         if self.worker is not None and self.worker < 0:
-            raise HookeError(f"worker is {self.worker}; ids count from 0")
+            raise HookeError(f"worker is {self.worker}; it has to be at least "
+                             "0")
         for name in "period", "workers", "worker":
             value = getattr(self, name)
             if value is not None and value >= 2**31:
-                raise HookeError(f"{name} is {value}; it is less than 2^31")
+                raise HookeError(f"{name} is {value}; it has to be less than "
+                                 "2^31")
         if self.compression not in COMPRESSION:
-            raise HookeError(f"compression {self.compression!r}; there are "
+            raise HookeError(f"compression is {self.compression!r}; it has to "
+                             "be one of "
                              + ", ".join(COMPRESSION))
 
 

@@ -55,7 +55,8 @@ def _wait(started: "list[tuple[Any, Connection]]") -> list[str]:
             text = _failure(i, p, c)
             if text is not None:
                 failed.append(text)
-                log.error("%s%s", text, f"\n{len(running)} other workers go on"
+                log.error("%s%s", text, f"\n{len(running)} other workers "
+                                        "continue"
                           if running else "")
     return failed
 
@@ -66,13 +67,14 @@ def spawn(function: Callable[..., Any], workers: int, args: tuple[Any, ...] = ()
     """Runs ``function(*args)`` in ``workers`` processes around a center in this
     one, waits for them and returns the center's values.
 
-    In each of them ``join`` finds the center by itself. The function is one that
-    a new interpreter can import (``if __name__ == "__main__":`` around the
-    call). A worker that fails is logged at once; the others go on, and when they
-    have ended, HookeError has the center's values in ``values``.
+    In each process ``join`` finds the center without an address. A new
+    interpreter has to be able to import the function (put the call below ``if
+    __name__ == "__main__":``). A worker that fails is logged at once, and the
+    others continue; when they have ended, HookeError is raised with the
+    center's values in ``values``.
     """
     if workers < 1:
-        raise HookeError(f"workers is {workers}; it is at least 1")
+        raise HookeError(f"workers is {workers}; it has to be at least 1")
     start = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="hooke-") as folder, \
             start_center(f"unix:{folder}/center", method=method,

@@ -21,7 +21,7 @@ class Worker:
     """A worker that has joined a center. Leaves at the end of its ``with``
     block, with ``leave()``, on Ctrl-C and SIGTERM, and when Python ends.
 
-    One thread at a time may use it; not the one that joined alone.
+    Any thread may use it, but only one at a time.
     """
 
     def __init__(self, exchange: Exchange, verbose: bool) -> None:
@@ -48,7 +48,7 @@ class Worker:
 
     @property
     def id(self) -> int:
-        """The number that the center knows this worker by."""
+        """Index of this worker."""
         return self._exchange.worker
 
     @property
@@ -63,24 +63,24 @@ class Worker:
 
     @property
     def finished(self) -> bool:
-        """Whether somebody has ended the run (``finish``, the center's
-        limits), by what the last exchange or heartbeat said."""
+        """Whether the run has ended (``finish``, or the center's limits), as
+        reported by the last exchange or heartbeat."""
         self._exchange.check_process()
         return self._exchange.finished()
 
     def stats(self) -> Stats:
-        """Counters and measures, also after leaving. Of an exchange that takes
-        longer than half a second they tell when it is over."""
+        """Counters and measures, also after leaving. An exchange that takes
+        longer than half a second is counted when it is over."""
         return self._exchange.stats()
 
     def finish(self, reason: str = "a worker has ended the run") -> None:
-        """Ends the run for everybody."""
+        """Ends the run for all workers."""
         self._exchange.call(lambda: self._exchange.finish(reason))
 
     def leave(self, last_exchange: bool = False) -> None:
-        """Leaves the center; a second time does nothing. last_exchange: first
-        exchanges the steps since the last exchange, as the end of a ``with``
-        block does."""
+        """Leaves the center; a second call has no effect. last_exchange: first
+        exchanges the steps since the last exchange, as at the end of a
+        ``with`` block."""
         try:
             if last_exchange and not self._exchange.has_left():
                 self._last_exchange()
@@ -108,5 +108,5 @@ class Worker:
         self.leave(last_exchange=kind is None)
 
     def __reduce__(self) -> Any:
-        raise TypeError("a worker belongs to the process that joined: join in "
-                        "each process, do not send it to another")
+        raise TypeError("a worker cannot be pickled or sent to another "
+                        "process; call join in each process")

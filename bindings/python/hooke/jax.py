@@ -53,12 +53,13 @@ class JaxWorker(Worker):
     def _leaves(self, params: Any) -> "dict[str, np.ndarray[Any, Any]]":
         leaves, tree = jax.tree_util.tree_flatten(params)
         if tree != self._tree:
-            raise HookeError(f"the tree was {self._tree} at join and is {tree}")
+            raise HookeError(f"the tree was {self._tree} at join, but is now "
+                             f"{tree}")
         return dict(zip(self._names, map(np.asarray, leaves)))
 
     def values(self, like: Tree) -> Tree:
-        """What the last exchange left, as new arrays of the types, and on the
-        devices, of ``like``."""
+        """The values after the last exchange, as new arrays with the types and
+        devices of ``like``."""
         views, leaves = self._flat.views(), jax.tree_util.tree_leaves(like)
         made = [_as(leaf, views[name])
                 for name, leaf in zip(self._names, leaves)]
@@ -66,15 +67,15 @@ class JaxWorker(Worker):
         return tree
 
     def exchange(self, params: Tree, steps: int = 1) -> Tree:
-        """An exchange now; gives the values after it. steps: made since the
-        last call, beside those that ``step`` has counted."""
+        """Exchanges now and returns the values after it. steps: number of
+        steps since the last call, without those that ``step`` has counted."""
         self._flat.gather(self._leaves(params))
         made, self._since = steps + self._since, 0
         self._exchange.call(lambda: self._exchange.exchange(made))
         return self.values(params)
 
     def step(self, params: Tree) -> Tree:
-        """One step has been made; exchanges when the period has ended."""
+        """Counts one step, and exchanges at the end of a period."""
         self._exchange.check_open()
         self._since += 1
         return params if self._since < self.period else self.exchange(params, 0)
@@ -96,8 +97,9 @@ def join(params: Tree, center: Optional[Addresses] = None,
          compression: str = "none", insecure: bool = False,
          wait_seconds: float = 60.0, connect_seconds: float = 60.0,
          verbose: bool = True) -> tuple[Tree, JaxWorker]:
-    """Joins a center with a tree of arrays; gives the center's values as such a
-    tree, and the worker. The options are those of ``hooke.torch.join``."""
+    """Joins a center with a tree of arrays; returns the center's values as
+    such a tree, and the worker. The options are those of ``hooke.torch.join``.
+    """
     options = Options(center=center, key=key, period=period, workers=workers,
                       worker=worker, method=method, moving_rate=moving_rate,
                       compression=compression, insecure=insecure,
@@ -110,12 +112,12 @@ def join(params: Tree, center: Optional[Addresses] = None,
 def center_params(like: Tree, center: Optional[Addresses] = None,
                   key: Optional[KeyLike] = None, *, insecure: bool = False,
                   seconds: float = 60.0) -> Tree:
-    """The center's values as a tree like this one."""
+    """The center's values as a tree of the same structure."""
     names, leaves, shape = _names(like)
     found = center_arrays(center, key, insecure=insecure, seconds=seconds)
     missing = [n for n in names if n not in found]
     if missing:
-        raise HookeError(f"the center has no {', '.join(missing)}")
+        raise HookeError(f"the center has no values for {', '.join(missing)}")
     tree: Tree = jax.tree_util.tree_unflatten(
         shape, [_as(leaf, found[n]) for n, leaf in zip(names, leaves)])
     return tree

@@ -20,9 +20,9 @@ def test_methods_and_outer():
 
 
 @pytest.mark.parametrize("options, says", [
-    ({"method": "dilocko"}, "nearest is diloco"),
-    ({"outer": {"type": "adamant"}}, "there are sgd"),
-    ({"outer": {"rate": 1}}, "no option 'rate'"),
+    ({"method": "dilocko"}, "did you mean diloco"),
+    ({"outer": {"type": "adamant"}}, "one of sgd"),
+    ({"outer": {"rate": 1}}, "unknown option 'rate'"),
     ({"method": "agn"}, "outer"),
     ({"address": "somewhere"}, "somewhere"),
     ({"address": "*:0"}, "key"),

@@ -86,7 +86,7 @@ def test_a_center_that_was_killed(tmp_path):
     (tmp_path / "center.bin.address").unlink()
     with open(file, "rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(hooke.HookeError, match="a center is running"):
+        with pytest.raises(hooke.HookeError, match="a running center uses"):
             hooke.load(tmp_path)
 
 
@@ -117,6 +117,6 @@ def test_all_shards_are_read(tmp_path):
             p.communicate()
     np.testing.assert_array_equal(hooke.load(folder)["w"], x["w"])
     shutil.move(folder / "center-1.bin", tmp_path / "center-1.bin")
-    with pytest.raises(hooke.HookeError, match="part 1 is not in"):
+    with pytest.raises(hooke.HookeError, match="shard 1 is not in"):
         hooke.load(folder)
     assert os.listdir(folder)

@@ -44,7 +44,7 @@ def test_a_failure_is_everybodys(tmp_path, center):
 def test_a_bare_module_needs_a_word(tmp_path, center):
     for text in run("bare", tmp_path, center.address):
         assert "torch.distributed has 2 ranks" in text
-        assert "ranks='one'" in text
+        assert "ranks is 'one'" in text
         assert "leave ranks= out" in text
         assert "ids [0, 1]" in text
 
@@ -57,5 +57,5 @@ def test_fsdp2(tmp_path, center):
 
 def test_what_is_refused(tmp_path, center):
     texts = run("refused", tmp_path, center.address)
-    assert "only the shards of FSDP2" in texts[0].replace("\n", " ")
+    assert "shards of FSDP2" in texts[0].replace("\n", " ")
     assert "inside of another module" in texts[0]

@@ -49,3 +49,11 @@ def test_importing_needs_neither_torch_nor_the_library(python):
     python("import sys, hooke\n"
            "assert 'torch' not in sys.modules and 'jax' not in sys.modules\n",
            HOOKE_LIBRARY="nowhere.so")
+
+
+def test_messages_name_parameters_of_python():
+    from hooke._errors import in_python
+    assert in_python("no answer for 5 s (lost_ms)") == (
+        "no answer for 5 s (lost_seconds)")
+    assert in_python("elastic: num_worker is 0") == "elastic: workers is 0"
+    assert in_python("connect_ms -1") == "connect_ms -1"

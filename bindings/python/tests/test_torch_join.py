@@ -243,7 +243,7 @@ def test_wrapped_optimizers(center):
     with pytest.raises(hooke.HookeError, match="not an optimizer"):
         joined(center, model, Wrapper(None))
     other = torch.optim.SGD(net().parameters(), 0.1)
-    with pytest.raises(hooke.HookeError, match="moves none"):
+    with pytest.raises(hooke.HookeError, match="none of the model"):
         joined(center, model, other)
 
 
@@ -377,7 +377,7 @@ def test_overlap_does_not_wait():
 
 @pytest.mark.parametrize("options, says", [
     ({"overlap_steps": -1}, "overlap_steps is -1"),
-    ({"overlap_steps": 11}, "comes after 10"),
+    ({"overlap_steps": 11}, "at most the period, 10"),
 ])
 def test_bad_overlap(center, options, says):
     with pytest.raises(hooke.HookeError, match=says):
@@ -432,7 +432,7 @@ def add_to_the_optimizer(model, optimizer):
     (add_a_layer, r"2.weight \(2, 2\) was added; 2.bias \(2,\) was added"),
     (replace_a_layer,
      r"1.weight \(2, 4\) was replaced; 1.bias \(2,\) was replaced"),
-    (replace_a_parameter, r"since join are not exchanged: 1.weight \(2, 4\) "
+    (replace_a_parameter, r"the changes are not exchanged: 1.weight \(2, 4\) "
      r"was replaced\. Leave"),
     (remove_a_layer, "1.weight was removed"),
     (remove_a_parameter, "1.bias was removed"),
@@ -568,11 +568,11 @@ def test_moments_that_are_not_shared(center):
                 self.state[p].setdefault("scale", torch.ones(()))
 
     for make, text in [
-            (lambda p: torch.optim.LBFGS(p), "LBFGS has no state of its own"),
-            (lambda p: torch.optim.SparseAdam(p), "SparseAdam counts its steps"),
+            (lambda p: torch.optim.LBFGS(p), "LBFGS is not supported"),
+            (lambda p: torch.optim.SparseAdam(p), "SparseAdam is not supported"),
             (lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, dampening=0.1),
-             "SGD with dampening begins with its first gradient"),
-            (Odd, "scale of Odd does not begin with zeros. Make a step")]:
+             "SGD with dampening"),
+            (Odd, "scale of Odd does not start with zeros; make a step")]:
         model = net()
         with pytest.raises(hooke.HookeError, match=text):
             joined(center, model, make(model.parameters()), share_moments=True)
@@ -589,7 +589,7 @@ def test_what_join_and_sampler_do_not_take(center):
             return iter(range(3))
 
     model = net()
-    with pytest.raises(hooke.HookeError, match="takes the model, .* generator"):
+    with pytest.raises(hooke.HookeError, match="torch.nn.Module, not generator"):
         hooke.join(model.parameters(), center=center.address)
     with joined(center, model, None) as w, \
             pytest.raises(hooke.HookeError, match="Stream has no length"):
@@ -641,7 +641,7 @@ def test_a_buffer_without_an_average_stays(center, caplog):
     with joined(center, model, optimizer, period=1, overlap_steps=0) as w:
         train(model, optimizer, 2)
         assert w.stats().exchanges == 2
-    assert "buffer 0.mask holds -inf: it is not exchanged" in caplog.text
+    assert "buffer 0.mask has the value -inf and is not exchanged" in caplog.text
     assert torch.equal(model[0].mask, mask)
     assert "0.mask" not in hooke.center_state_dict(center.address)
 
@@ -665,7 +665,7 @@ def test_sampler(center):
     assert seen[0] != seen[1]
     alone = joined(center, net(), None)
     assert sorted(alone.sampler(ds, share="sharded")) == list(range(103))
-    with pytest.warns(UserWarning, match="worker 3 of 3"):
+    with pytest.warns(UserWarning, match="this is worker 3"):
         alone._exchange.options.workers = 3
         alone.sampler(ds, share="sharded")
     for w in [*ws, alone]:
@@ -750,7 +750,7 @@ def test_leased_refuses(center):
     w, _ = lease(center)
     with w:
         w.sampler(range(10))
-        with pytest.raises(hooke.HookeError, match="10 and 000000000000000a"):
+        with pytest.raises(hooke.HookeError, match="10 units with 000000000000000a"):
             w.sampler(range(11))
         w.sampler(range(11), name="other")
         with pytest.raises(hooke.HookeError, match="'sharded'"):
@@ -782,9 +782,9 @@ def test_a_sampler_made_again_goes_on(center):
             loader = DataLoader(ds, batch_size=8, sampler=w.sampler(ds))
             assert sorted(run_pass(loader, step)) == list(range(64))
         assert w.sampler(ds) is first
-        with pytest.raises(hooke.HookeError, match="another order"):
+        with pytest.raises(hooke.HookeError, match="exists with another shuffle"):
             w.sampler(ds, shuffle=False)
-        with pytest.raises(hooke.HookeError, match="has leased its data"):
+        with pytest.raises(hooke.HookeError, match="already leases its data"):
             w.sampler(ds, share="sharded")
         # Nothing is held back from another worker.
         other, other_step = lease(center)
@@ -967,10 +967,10 @@ def test_a_forked_child_is_refused(center):
             os.write(write, text.encode())
             os._exit(0)
         os.waitpid(child, 0)
-        assert "got it by a fork" in os.read(read, 1000).decode()
+        assert "used in its fork" in os.read(read, 1000).decode()
         w.step()  # the parent's is as it was
         assert w.stats().exchanges == 1
-        with pytest.raises(TypeError, match="belongs to the process"):
+        with pytest.raises(TypeError, match="cannot be pickled"):
             copy.deepcopy(w)
 
 
@@ -993,7 +993,7 @@ def test_workers_of_a_loader(center):
         assert sum(int(b) for (b,) in plain) == 28
         loader = DataLoader(Asks(w), num_workers=1,
                             multiprocessing_context="fork")
-        with pytest.raises(hooke.HookeError, match="by a fork"):
+        with pytest.raises(hooke.HookeError, match="its fork"):
             next(iter(loader))
         w.stats()
     gc.collect()  # waits for the loader's processes: here, not in another test

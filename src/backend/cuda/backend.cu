@@ -26,8 +26,8 @@ static hk_status check_precision(const hki_card *card, hk_precision precision) {
     if (precision != HK_PRECISION_BF16 || info.major >= 8)
         return HK_OK;
     return hki_fail(HK_E_UNSUPPORTED,
-                    "cuda: precision bf16 needs compute capability 8.0, %s has "
-                    "%d.%d; fp32 needs none",
+                    "cuda: precision bf16 needs compute capability 8.0, but %s "
+                    "has %d.%d; use fp32 or tf32",
                     info.name, info.major, info.minor);
 }
 
@@ -102,9 +102,10 @@ static hk_status check_types(const hki_kernel_desc *d) {
             i < d->n_in ? &d->in[i] : &d->out[i - d->n_in];
         if (t->dtype == HK_F64)
             return hki_fail(HK_E_UNSUPPORTED,
-                            "cuda: double precision runs on CPUs only");
+                            "cuda: double precision is only supported on CPUs");
         if (t->format != HKI_PLAIN)
-            return hki_fail(HK_E_INTERNAL, "cuda: an image in blocks");
+            return hki_fail(HK_E_INTERNAL,
+                            "cuda: images in blocks are not supported");
     }
     return HK_OK;
 }
@@ -126,8 +127,8 @@ static hk_status make(hki_kernel *k) {
                                           : maker(k));
     if (k->run == NULL)
         return hki_fail(HK_E_UNSUPPORTED,
-                        "cuda: no kernel for this use of the operator %s; "
-                        "--device cpu has one",
+                        "cuda: there is no kernel for this use of the operator "
+                        "%s; use --device cpu",
                         names[k->desc.op]);
     return HK_OK;
 }

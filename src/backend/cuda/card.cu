@@ -57,13 +57,14 @@ static hk_status old_driver(void) {
     (void)cudaDriverGetVersion(&has);
     if (has == 0)
         return hki_fail(HK_E_BACKEND,
-                        "cuda: the driver of this machine does not answer "
-                        "(does nvidia-smi?); --device cpu needs none");
-    return hki_fail(HK_E_BACKEND,
-                    "cuda: the driver of this machine is for CUDA %d.%d, and "
-                    "this build needs %d.%d: a newer driver, or --device cpu",
-                    has / 1000, has % 1000 / 10, CUDART_VERSION / 1000,
-                    CUDART_VERSION % 1000 / 10);
+                        "cuda: the GPU driver of this machine does not answer; "
+                        "check it with nvidia-smi, or use --device cpu");
+    return hki_fail(
+        HK_E_BACKEND,
+        "cuda: the GPU driver of this machine is for CUDA %d.%d, but this "
+        "build needs %d.%d; install a newer driver, or use --device cpu",
+        has / 1000, has % 1000 / 10, CUDART_VERSION / 1000,
+        CUDART_VERSION % 1000 / 10);
 }
 
 hk_status hki_card_count(int *out) {
@@ -72,8 +73,8 @@ hk_status hki_card_count(int *out) {
         return old_driver();
     if (e == cudaErrorNoDevice || (e == cudaSuccess && *out == 0))
         return hki_fail(HK_E_BACKEND,
-                        "cuda: the driver shows no device (is "
-                        "CUDA_VISIBLE_DEVICES set?); --device cpu needs none");
+                        "cuda: the driver shows no device; check "
+                        "CUDA_VISIBLE_DEVICES, or use --device cpu");
     return e == cudaSuccess ? HK_OK : told("counting devices", e);
 }
 
@@ -127,7 +128,9 @@ hk_status hki_card_open(int number, hki_card **out) {
     int n = 0;
     HKI_TRY(hki_card_count(&n));
     if (number < 0 || number >= n || number >= MAX_CARDS)
-        return hki_fail(HK_E_NOT_FOUND, "cuda: no device %d of %d", number, n);
+        return hki_fail(HK_E_NOT_FOUND,
+                        "cuda: there is no device %d; the machine has %d",
+                        number, n);
     pthread_mutex_lock(&lock);
     const hk_status s =
         is_open[number] ? HK_OK : open_card(number, &cards[number]);
@@ -148,9 +151,9 @@ static hk_status no_memory(const hki_card *c, size_t bytes) {
     (void)cudaGetLastError();
     (void)cudaMemGetInfo(&free_bytes, &all);
     return hki_fail(HK_E_NO_MEMORY,
-                    "cuda: device %d (%s) has %.1f MiB free of %.1f, and "
-                    "%.1f more are needed: a smaller batch or fewer workers "
-                    "on it would do, or --device cpu",
+                    "cuda: device %d (%s) has %.1f MiB free of %.1f, but %.1f "
+                    "more are needed; use a smaller batch, fewer workers on "
+                    "this device, or --device cpu",
                     c->number, c->info.name, (double)free_bytes / 0x1p20,
                     (double)all / 0x1p20, (double)bytes / 0x1p20);
 }
@@ -207,14 +210,14 @@ void hki_card_unpin(hki_card *c, void *host) {
 
 hk_status hki_card_up(hki_card *c, void *to, const void *from, size_t n) {
     HKI_TRY(use(c));
-    CUDA("copying up",
+    CUDA("copying from host to device",
          cudaMemcpyAsync(to, from, n, cudaMemcpyHostToDevice, current_stream));
     return HK_OK;
 }
 
 hk_status hki_card_down(hki_card *c, void *to, const void *from, size_t n) {
     HKI_TRY(use(c));
-    CUDA("copying down",
+    CUDA("copying from device to host",
          cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToHost, current_stream));
     return HK_OK;
 }
@@ -350,7 +353,7 @@ void hki_side_destroy(hki_side *s) {
 
 hk_status hki_side_up(hki_side *s, void *to, const void *from, size_t n) {
     HKI_TRY(use(s->card));
-    CUDA("copying up",
+    CUDA("copying from host to device",
          cudaMemcpyAsync(to, from, n, cudaMemcpyHostToDevice, s->stream));
     return HK_OK;
 }
@@ -519,7 +522,9 @@ static hk_status choose(hki_product_plan *p) {
     if (s != CUBLAS_STATUS_SUCCESS)
         return blas_told("choosing a product", s);
     if (n == 0)
-        return hki_fail(HK_E_BACKEND, "cuda: no way to compute a product");
+        return hki_fail(
+            HK_E_BACKEND,
+            "cuda: cuBLASLt offers no algorithm for a matrix product");
     p->algo = found.algo;
     p->scratch = found.workspaceSize;
     return HK_OK;

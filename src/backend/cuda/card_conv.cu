@@ -314,7 +314,8 @@ hk_status hki_conv_run(const hki_conv_plan *p, const float *a, const float *b,
     (void)b;
     (void)to;
     (void)scratch;
-    return hki_fail(HK_E_INTERNAL, "cuda: a convolution without its library");
+    return hki_fail(HK_E_INTERNAL,
+                    "cuda: a convolution needs cuDNN, which was not found");
 }
 
 #endif

@@ -104,7 +104,8 @@ static hk_status mark_of(hki_shared *s, hki_card *card, hki_mark **out) {
     while (i < MAX_CARDS && s->cards[i] != NULL && s->cards[i] != card)
         i++;
     if (i == MAX_CARDS)
-        return hki_fail(HK_E_BACKEND, "cuda: more than %d devices at a center",
+        return hki_fail(HK_E_BACKEND,
+                        "cuda: a center can have at most %d devices",
                         MAX_CARDS);
     if (s->marks[i] == NULL)
         HKI_TRY(hki_mark_create(card, &s->marks[i]));

@@ -71,7 +71,7 @@ static hk_status take_over(hki_queue *q) {
 
 hk_status hki_cuda_queue_begin(hki_queue *q, uint64_t seed, uint64_t step) {
     if (q->begun)
-        return hki_fail(HK_E_STATE, "queue: begun twice");
+        return hki_fail(HK_E_STATE, "queue: was begun twice");
     HKI_TRY(take_over(q));
     q->now.seed = seed;
     q->now.step = step;
@@ -81,7 +81,7 @@ hk_status hki_cuda_queue_begin(hki_queue *q, uint64_t seed, uint64_t step) {
 
 hk_status hki_cuda_queue_end(hki_queue *q) {
     if (!q->begun)
-        return hki_fail(HK_E_STATE, "queue: ended without being begun");
+        return hki_fail(HK_E_STATE, "queue: was ended before it was begun");
     q->begun = false;
     return HK_OK;
 }

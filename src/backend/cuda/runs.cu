@@ -29,8 +29,10 @@ hk_status hki_cuda_check_launched(hki_queue *q) {
         return explain(q, q->launched->calls, &failed);
     const long long value = (long long)q->blame->value;
     *q->blame = hki_blame{};
-    return hki_fail(HK_E_RANGE, "cuda: an earlier run met %lld, out of range",
-                    value);
+    return hki_fail(
+        HK_E_RANGE,
+        "cuda: an earlier step had the index %lld, which is out of range",
+        value);
 }
 
 // What is blamed from here on is not the launched run's.
@@ -262,7 +264,7 @@ hk_status hki_cuda_plan_early(hki_queue *q, hki_captured *c, void *to,
                               size_t *failed) {
     *failed = 0;
     if (!c->early || q->launched != c)
-        return hki_fail(HK_E_STATE, "cuda: no value to wait for");
+        return hki_fail(HK_E_STATE, "cuda: there is no value to wait for");
     HKI_TRY(hki_card_wait_for(q->device->card, &q->shown->number, q->n_early));
     if (blamed(q))
         return explain(q, c->calls, failed);

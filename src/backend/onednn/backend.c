@@ -78,11 +78,11 @@ static hk_status check_precision(const hki_device_options *opt, hk_isa isa) {
         return HK_OK;
     if (isa == HK_ISA_V4 && hki_isa_has_bf16())
         return HK_OK;
-    return hki_fail(HK_E_UNSUPPORTED,
-                    "precision bf16 needs AVX512-BF16, which %s; "
-                    "fp32 and tf32 are float32 on CPUs",
-                    hki_isa_has_bf16() ? "this ISA level leaves out"
-                                       : "this CPU does not have");
+    return hki_fail(
+        HK_E_UNSUPPORTED,
+        "precision bf16 needs AVX512-BF16, which %s; use fp32 or tf32",
+        hki_isa_has_bf16() ? "the selected instruction set (isa) excludes"
+                           : "this CPU does not have");
 }
 
 static hk_status device_open(const hki_device_options *opt, hki_device **out) {
@@ -129,7 +129,7 @@ static hk_status queue_create(hki_device *d, hki_queue **out) {
 
 static hk_status queue_begin(hki_queue *q, uint64_t seed, uint64_t step) {
     if (q->begun)
-        return hki_fail(HK_E_STATE, "queue: begun twice");
+        return hki_fail(HK_E_STATE, "queue: was begun twice");
     HKI_TRY(hki_team_enter("queue", q->device->threads, &q->saved));
     q->seed = seed;
     q->step = step;
@@ -139,7 +139,7 @@ static hk_status queue_begin(hki_queue *q, uint64_t seed, uint64_t step) {
 
 static hk_status queue_end(hki_queue *q) {
     if (!q->begun)
-        return hki_fail(HK_E_STATE, "queue: ended without being begun");
+        return hki_fail(HK_E_STATE, "queue: was ended before it was begun");
     hki_team_leave(&q->saved);
     q->begun = false;
     return HK_OK;

@@ -195,7 +195,8 @@ hk_status hki_convert(hki_elem from, const void *src, hk_dtype to, void *dst,
     const struct elem_info *const a = info_of(from);
     const size_t n = (size_t)count;
     if (!hki_convertible(from, to))
-        return hki_fail(HK_E_DTYPE, "%s: its elements cannot become %s", name,
+        return hki_fail(HK_E_DTYPE,
+                        "%s: the elements cannot be converted to %s", name,
                         hk_dtype_name(to));
     if (a->dtype == to) {
         if (n > 0)

@@ -60,7 +60,10 @@ hk_status hki_ckpt_detect(const char *path, const hki_ckpt_ops **out) {
         }
     if (!hki_path_exists(path))
         return hki_fail(HK_E_NOT_FOUND, "%s: no such checkpoint", path);
-    return hki_fail(HK_E_DATA, "%s: not a checkpoint of a known format", path);
+    return hki_fail(HK_E_DATA,
+                    "%s: is not a checkpoint of a known format (safetensors, "
+                    "TensorFlow, NumPy archive, center file)",
+                    path);
 }
 
 hk_status hki_ckpt_push(hk_ckpt *c, const hki_ckpt_tensor *tensor) {

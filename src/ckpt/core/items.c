@@ -13,8 +13,8 @@ static size_t stars(const char *s) {
 
 hk_status hki_rename_check(const hk_rename *list, size_t n) {
     if (list == NULL && n > 0)
-        return hki_fail(HK_E_INVALID_ARG, "checkpoint: %zu renamings, no list",
-                        n);
+        return hki_fail(HK_E_INVALID_ARG,
+                        "checkpoint: %zu renamings, but the list is NULL", n);
     for (size_t i = 0; i < n; i++) {
         const hk_rename *const r = &list[i];
         if (r->to == NULL || r->from == NULL || r->to[0] == '\0' ||
@@ -22,10 +22,11 @@ hk_status hki_rename_check(const hk_rename *list, size_t n) {
             return hki_fail(HK_E_INVALID_ARG,
                             "checkpoint: renaming %zu has an empty name", i);
         if (stars(r->to) > 1 || stars(r->from) > stars(r->to))
-            return hki_fail(HK_E_INVALID_ARG,
-                            "checkpoint: renaming %s from %s: one * at most, "
-                            "and none on the right alone",
-                            r->to, r->from);
+            return hki_fail(
+                HK_E_INVALID_ARG,
+                "checkpoint: renaming %s from %s: each name has at most one *, "
+                "and the second only if the first has one",
+                r->to, r->from);
     }
     return HK_OK;
 }
@@ -99,7 +100,7 @@ hk_status hki_items_sort(hki_ckpt_item *items, size_t n) {
     for (size_t i = 0; i < n; i++)
         if (!hki_utf8_valid(items[i].name, strlen(items[i].name)))
             return hki_fail(HK_E_INVALID_ARG,
-                            "checkpoint: name \"%s\" is no UTF-8",
+                            "checkpoint: the name \"%s\" is not UTF-8",
                             items[i].name);
     if (n > 0)
         qsort(items, n, sizeof *items, by_name);
@@ -138,11 +139,11 @@ hk_status hki_meta_check(const hk_meta *meta, size_t n) {
         if (key == NULL || value == NULL || !hki_utf8_valid(key, strlen(key)) ||
             !hki_utf8_valid(value, strlen(value)))
             return hki_fail(HK_E_INVALID_ARG,
-                            "checkpoint: metadata %zu is no UTF-8 text", i);
+                            "checkpoint: metadata %zu is not UTF-8", i);
         for (size_t j = 0; j < i; j++)
             if (strcmp(meta[j].key, key) == 0)
                 return hki_fail(HK_E_EXISTS,
-                                "checkpoint: metadata %s is there twice", key);
+                                "checkpoint: metadata %s occurs twice", key);
     }
     return HK_OK;
 }

@@ -56,13 +56,15 @@ static hk_status check_names(const hk_name_map *map,
                              const hk_restore_options *o) {
     if (o->vars != NULL && o->n_names > 0)
         return hki_fail(HK_E_INVALID_ARG,
-                        "restore: a pattern and a list of names; give one");
+                        "restore: a pattern and a list of names exclude each "
+                        "other; give one of them");
     if (o->names == NULL && o->n_names > 0)
-        return hki_fail(HK_E_INVALID_ARG, "restore: %zu names, no list",
-                        o->n_names);
+        return hki_fail(HK_E_INVALID_ARG,
+                        "restore: %zu names, but the list is NULL", o->n_names);
     for (size_t i = 0; i < o->n_names; i++)
         if (o->names[i] == NULL || hk_name_map_find(map, o->names[i]) == NULL)
-            return hki_fail(HK_E_NOT_FOUND, "restore: there is no %s to fill",
+            return hki_fail(HK_E_NOT_FOUND,
+                            "restore: there is no %s in the model",
                             o->names[i] != NULL ? o->names[i] : "(NULL)");
     return HK_OK;
 }
@@ -87,19 +89,18 @@ static hk_status take(restore *r, const hk_named *place,
         hki_shape_text(e->shape, a);
         hki_shape_text(place->shape, b);
         if (!r->opt->allow_shape)
-            return hki_fail(HK_E_SHAPE, "%s: %s is %s, %s is %s", r->c->path,
-                            e->name, a, place->name, b);
+            return hki_fail(HK_E_SHAPE, "%s: %s is %s, but %s is %s",
+                            r->c->path, e->name, a, place->name, b);
         r->mismatched++;
-        return hki_buf_printf(&r->text,
-                              "mismatched: %s is %s, the "
-                              "checkpoint's %s is %s\n",
-                              place->name, b, e->name, a);
+        return hki_buf_printf(
+            &r->text, "mismatched: %s is %s, but %s of the checkpoint is %s\n",
+            place->name, b, e->name, a);
     }
     HKI_TRY(hki_ckpt_check_type(r->c, t, place->dtype));
     r->matches[r->count++] = (match){place, t};
     const bool renamed = strcmp(place->name, e->name) != 0;
     if (renamed)
-        HKI_TRY(hki_buf_printf(&r->text, "taken: %s from %s\n", place->name,
+        HKI_TRY(hki_buf_printf(&r->text, "restored: %s from %s\n", place->name,
                                e->name));
     if (e->dtype != place->dtype)
         HKI_TRY(hki_buf_printf(&r->text, "converted: %s from %s to %s\n",
@@ -137,10 +138,10 @@ static hk_status match_all(restore *r, const hk_name_map *map,
         }
     }
     if (first_missing != NULL && !o->allow_missing)
-        return hki_fail(HK_E_NOT_FOUND,
-                        "%s: %zu of the names wanted are not in it; the first "
-                        "is %s",
-                        r->c->path, r->missing, first_missing);
+        return hki_fail(
+            HK_E_NOT_FOUND,
+            "%s: %zu of the names are not in this checkpoint; the first is %s",
+            r->c->path, r->missing, first_missing);
     return HK_OK;
 }
 

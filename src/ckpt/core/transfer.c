@@ -18,7 +18,7 @@ typedef struct transfer {
 } transfer;
 
 static hk_status leave(transfer *x, const hk_ckpt_entry *e) {
-    char shape[HKI_SHAPE_TEXT] = "of too high a rank";
+    char shape[HKI_SHAPE_TEXT] = "of too many dimensions";
     x->left++;
     if (e->shape.rank >= 0)
         hki_shape_text(e->shape, shape);

@@ -90,7 +90,7 @@ hk_status hki_folder_load(const char *folder, hk_context *log, hki_state *out) {
         s = complete(folder, out);
     if (s == HK_E_DATA || s == HK_E_IO) {
         hki_log(log, HK_LOG_WARNING,
-                "checkpoint: the state file is unreadable and passed over: %s",
+                "checkpoint: the state file cannot be read and is ignored: %s",
                 hk_last_error());
         hki_state_deinit(out);
         s = HK_OK;

@@ -30,7 +30,8 @@ static hk_status parse_line(hki_journal *j, const char *line, size_t size,
     memcpy(name, line + skip, size - skip);
     name[size - skip] = '\0';
     if (!plain_name(name))
-        return hki_fail(HK_E_DATA, "%s: \"%s\" is no plain name", what, name);
+        return hki_fail(HK_E_DATA, "%s: \"%s\" is not a plain file name", what,
+                        name);
     return writes ? hki_strdup(name, &j->writing)
                   : hki_paths_add(&j->deleting, name);
 }
@@ -40,7 +41,7 @@ hk_status hki_journal_parse(const char *text, size_t size, const char *what,
     while (size > 0) {
         const char *const end = memchr(text, '\n', size);
         if (end == NULL)
-            return hki_fail(HK_E_DATA, "%s: the last line is cut short", what);
+            return hki_fail(HK_E_DATA, "%s: the last line is truncated", what);
         const size_t n = (size_t)(end - text);
         HKI_TRY(parse_line(out, text, n, what));
         text = end + 1;
@@ -103,8 +104,8 @@ static hk_status recover_written(const char *folder, hk_context *log,
         HKI_TRY(hki_state_set_newest(s, name));
         *changed = true;
         hki_log(log, HK_LOG_WARNING,
-                "checkpoint: %s was complete when its writer stopped and "
-                "is the newest now",
+                "checkpoint: %s was complete when its writer stopped, and is "
+                "now the newest",
                 path);
     }
     return HK_OK;

@@ -105,7 +105,7 @@ static hk_status try_one(search *x, const char *path) {
     if (x->missing + x->damaged == 0)
         snprintf(x->why, sizeof x->why, "%s", hk_last_error());
     *(missing ? &x->missing : &x->damaged) += 1;
-    hki_log(x->log, HK_LOG_WARNING, "checkpoint: %s is %s and passed over: %s",
+    hki_log(x->log, HK_LOG_WARNING, "checkpoint: %s is %s and is skipped: %s",
             path, missing ? "missing" : "damaged", hk_last_error());
     return HK_OK;
 }
@@ -187,8 +187,9 @@ hk_status hk_latest_checkpoint(const char *model_dir, char *path, size_t size,
     if (path != NULL && n <= size)
         memcpy(path, c->path, n);
     else if (path != NULL)
-        return hki_fail(HK_E_RANGE,
-                        "latest checkpoint: %s has no room in %zu bytes",
-                        c->path, size);
+        return hki_fail(
+            HK_E_RANGE,
+            "latest checkpoint: the path %s is longer than %zu bytes", c->path,
+            size);
     return HK_OK;
 }

@@ -15,7 +15,7 @@ static hk_status sort_tensors(hk_ckpt *c) {
         qsort(c->tensors, c->count, sizeof *c->tensors, by_name);
     for (size_t i = 1; i < c->count; i++)
         if (by_name(&c->tensors[i - 1], &c->tensors[i]) == 0)
-            return hki_fail(HK_E_DATA, "%s: tensor %s is there twice", c->path,
+            return hki_fail(HK_E_DATA, "%s: tensor %s occurs twice", c->path,
                             c->tensors[i].entry.name);
     return HK_OK;
 }
@@ -110,7 +110,7 @@ static hk_status check_bools(const hk_ckpt *c, const hki_ckpt_tensor *t,
     for (uint64_t i = 0; i < t->entry.bytes; i++)
         if (data[i] > 1)
             return hki_fail(
-                HK_E_DATA, "%s: %s: element %llu is %u and no boolean", c->path,
+                HK_E_DATA, "%s: %s: element %llu is %u, not a boolean", c->path,
                 t->entry.name, (unsigned long long)i, (unsigned)data[i]);
     return HK_OK;
 }
@@ -129,11 +129,12 @@ hk_status hki_ckpt_check_type(const hk_ckpt *c, const hki_ckpt_tensor *t,
     if (hki_convertible(t->elem, to))
         return HK_OK;
     if ((int)to == 0)
-        return hki_fail(HK_E_DTYPE, "%s: %s is %s, which no type here holds",
+        return hki_fail(HK_E_DTYPE,
+                        "%s: %s has the type %s, which Hooke does not support",
                         c->path, t->entry.name, t->entry.type_name);
     return hki_fail(HK_E_DTYPE, "%s: %s is %s%s and cannot be read as %s",
                     c->path, t->entry.name, t->entry.type_name,
-                    t->entry.shape.rank < 0 ? " of too high a rank" : "",
+                    t->entry.shape.rank < 0 ? " of too many dimensions" : "",
                     hk_dtype_name(to));
 }
 
@@ -156,9 +157,9 @@ static hk_status lookup(const hk_ckpt *c, const char *name,
         return hki_fail(HK_E_INVALID_ARG,
                         "checkpoint: handle or name is missing");
     *out = hki_ckpt_lookup(c, name);
-    return *out != NULL
-               ? HK_OK
-               : hki_fail(HK_E_NOT_FOUND, "%s: no tensor %s", c->path, name);
+    return *out != NULL ? HK_OK
+                        : hki_fail(HK_E_NOT_FOUND, "%s: there is no tensor %s",
+                                   c->path, name);
 }
 
 hk_status hk_ckpt_read(hk_ckpt *c, const char *name, hk_dtype t,
@@ -166,7 +167,7 @@ hk_status hk_ckpt_read(hk_ckpt *c, const char *name, hk_dtype t,
     const hki_ckpt_tensor *tensor = NULL;
     HKI_TRY(lookup(c, name, &tensor));
     if (data == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "%s: %s: no place to read to",
+        return hki_fail(HK_E_INVALID_ARG, "%s: %s: the destination is NULL",
                         c->path, name);
     if (shape != NULL && !hk_shape_equal(*shape, tensor->entry.shape)) {
         char a[HKI_SHAPE_TEXT], b[HKI_SHAPE_TEXT];

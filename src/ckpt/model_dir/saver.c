@@ -39,21 +39,23 @@ static hk_status check_options(const hk_saver_options *o,
         return hki_fail(HK_E_INVALID_ARG, "saver: model_dir is missing");
     if (!name_ok(o->basename))
         return hki_fail(HK_E_INVALID_ARG,
-                        "saver: basename \"%s\" is no plain file name",
+                        "saver: basename \"%s\" is not a plain file name",
                         o->basename != NULL ? o->basename : "(NULL)");
     *ops = hki_ckpt_format_ops(o->format == HK_CKPT_AUTO ? HK_CKPT_SAFETENSORS
                                                          : o->format);
     if (*ops == NULL || (*ops)->main_file == NULL)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "saver: format %d is not one of savers",
-                        (int)o->format);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "saver: format %d is not supported; use safetensors or TF",
+            (int)o->format);
     if (!(o->keep_every_n_hours > 0))
-        return hki_fail(HK_E_INVALID_ARG, "saver: keep_every_n_hours is %g",
+        return hki_fail(HK_E_INVALID_ARG,
+                        "saver: keep_every_n_hours is %g; it has to be above 0",
                         o->keep_every_n_hours);
     if (o->best_is_max > 1 || o->background > 1 || o->no_fsync > 1)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "saver: best_is_max, background and no_fsync are 0 or "
-                        "1");
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "saver: best_is_max, background and no_fsync have to be 0 or 1");
     return HK_OK;
 }
 
@@ -159,9 +161,10 @@ static hk_status take_folder(hk_saver *s) {
     HKI_TRY(hki_lockfile_take(path, &s->lock));
     HKI_TRY(hki_clear_temporary(folder, &removed));
     if (removed > 0)
-        hki_log(log, HK_LOG_INFO,
-                "checkpoint: %s: removed %zu files that a crash left", folder,
-                removed);
+        hki_log(
+            log, HK_LOG_INFO,
+            "checkpoint: %s: removed %zu incomplete files of an earlier crash",
+            folder, removed);
     HKI_TRY(hki_folder_load(folder, log, &s->state));
     HKI_TRY(hki_journal_recover(folder, log, &s->state, &changed));
     if (changed)
@@ -173,15 +176,17 @@ static hk_status take_folder(hk_saver *s) {
 
 static hk_status start_thread(hk_saver *s) {
     if (pthread_mutex_init(&s->mutex, NULL) != 0)
-        return hki_fail(HK_E_NO_MEMORY, "saver: cannot make a mutex");
+        return hki_fail(HK_E_NO_MEMORY, "saver: cannot create a mutex");
     if (pthread_cond_init(&s->wake, NULL) != 0) {
         pthread_mutex_destroy(&s->mutex);
-        return hki_fail(HK_E_NO_MEMORY, "saver: cannot make a condition");
+        return hki_fail(HK_E_NO_MEMORY,
+                        "saver: cannot create a condition variable");
     }
     if (pthread_cond_init(&s->done, NULL) != 0) {
         pthread_cond_destroy(&s->wake);
         pthread_mutex_destroy(&s->mutex);
-        return hki_fail(HK_E_NO_MEMORY, "saver: cannot make a condition");
+        return hki_fail(HK_E_NO_MEMORY,
+                        "saver: cannot create a condition variable");
     }
     s->has_sync = true;
     return hki_thread_start(thread_main, s, -1, "hooke-saver", &s->thread);
@@ -349,7 +354,7 @@ hk_status hki_saver_hold(hk_saver *s, const hk_name_map *map, int64_t step,
 
 hk_status hki_saver_keep(hk_saver *s) {
     if (!s->is_held)
-        return hki_fail(HK_E_STATE, "saver: keep: no copy is held");
+        return hki_fail(HK_E_STATE, "saver: keep: there is no copy to keep");
     s->is_held = false;
     if (s->thread == NULL)
         return hki_saver_write(s);
@@ -395,7 +400,7 @@ static hk_status find_step(const hk_saver *s, int64_t step, size_t *out) {
             *out = i;
             return HK_OK;
         }
-    return hki_fail(HK_E_NOT_FOUND, "%s: no checkpoint of step %lld is known",
+    return hki_fail(HK_E_NOT_FOUND, "%s: there is no checkpoint of step %lld",
                     s->opt.model_dir, (long long)step);
 }
 
@@ -408,7 +413,7 @@ hk_status hk_saver_metric(hk_saver *s, int64_t step, double value) {
     if (isfinite(value))
         return apply_metric(s, i, value);
     hki_log(s->opt.context, HK_LOG_WARNING,
-            "checkpoint: %s: a metric of %g is never the best",
+            "checkpoint: %s: a metric of %g cannot be the best one",
             s->state.records[i].path, value);
     return HK_OK;
 }

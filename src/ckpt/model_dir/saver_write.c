@@ -21,9 +21,10 @@ static void delete_all(hk_saver *s, const hki_paths *doomed) {
             hki_folder_join(s->opt.model_dir, doomed->items[i], &path) != HK_OK)
             continue;
         if (ops->remove(path) != HK_OK) {
-            hki_log(s->opt.context, HK_LOG_WARNING,
-                    "checkpoint: an old one stays for now: %s",
-                    hk_last_error());
+            hki_log(
+                s->opt.context, HK_LOG_WARNING,
+                "checkpoint: an old checkpoint could not be removed yet: %s",
+                hk_last_error());
             hki_paths_add(&failed, doomed->items[i]);
         }
         hki_free(path);

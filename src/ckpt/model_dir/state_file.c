@@ -116,7 +116,7 @@ static hk_status read_char(cursor *c, char *out) {
     if (*out != '\\')
         return HK_OK;
     if (!more(c))
-        return bad(c, "a string does not end");
+        return bad(c, "a string has no end");
     const char *const name = strchr(names, *c->p);
     if (*c->p != '\0' && name != NULL) {
         *out = values[name - names];
@@ -150,12 +150,12 @@ static hk_status read_string(cursor *c, char out[MAX_PATH_BYTES]) {
     size_t n = 0;
     while (more(c) && *c->p != quote) {
         if (n + 1 == MAX_PATH_BYTES || *c->p == '\n' || *c->p == '\0')
-            return bad(c, "a string does not end, or is too long");
+            return bad(c, "a string has no end, or is too long");
         HKI_TRY(read_char(c, &out[n]));
         n++;
     }
     if (!more(c))
-        return bad(c, "a string does not end");
+        return bad(c, "a string has no end");
     c->p++;
     out[n] = '\0';
     return HK_OK;
@@ -196,11 +196,11 @@ static hki_record *known_record(const cursor *c, const char *path) {
 static hk_status add_record(cursor *c, hki_record_kind kind, const char *path,
                             double time) {
     if (path[0] == '\0')
-        return bad(c, "an empty path");
+        return bad(c, "a path is empty");
     if (known_record(c, path) != NULL)
         return HK_OK;
     if (c->out->count == MAX_RECORDS)
-        return bad(c, "too many checkpoints");
+        return bad(c, "there are too many checkpoints");
     HKI_TRY(hki_state_add(c->out, kind, path, time));
     const hk_named at = {.name = path, .data = (void *)c->out->count};
     return hk_name_map_add(c->index, &at);
@@ -250,7 +250,7 @@ static hk_status read_comment(cursor *c) {
         return HK_OK;
     }
     if (strchr(path, '/') != NULL)
-        return bad(c, "a path with a folder");
+        return bad(c, "a path has a folder");
     return add_record(c, words[i].kind, path, v);
 }
 

@@ -94,7 +94,7 @@ static hk_status add_member(hk_ckpt *c, const hki_zip_entry *e, uint8_t *head) {
     HKI_TRY(hki_zip_head_from(&a->source, e, head, MAX_HEAD, &got));
     HKI_TRY(hki_npy_parse(head, got, e->size, what, &m->npy));
     if (m->npy.data_offset + m->npy.data_size != e->size)
-        return hki_fail(HK_E_DATA, "%s: bytes follow the array", what);
+        return hki_fail(HK_E_DATA, "%s: there are bytes after the array", what);
 
     const struct npy_elem *const type = find_type(m->npy.type);
     hki_ckpt_tensor t = {.extra = m};
@@ -244,7 +244,7 @@ static hk_status read_strings(const hk_ckpt *c, const hki_ckpt_tensor *t,
         const hk_status s =
             hki_npy_string(&a, items + (size_t)i * a.item_size, &text);
         if (s == HK_E_DATA)
-            return hki_fail(s, "%s: element %lld: no Unicode text",
+            return hki_fail(s, "%s: element %lld is not a valid Unicode string",
                             t->entry.name, (long long)i);
         HKI_TRY(s);
         HKI_TRY(hk_tensor_set_string(out, i, text.data, text.size));

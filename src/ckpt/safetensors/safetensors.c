@@ -40,14 +40,14 @@ static hk_status read_header(hk_ckpt *c, uint32_t place, const shard *f,
     HKI_FREED uint8_t *json = NULL;
     if (size < sizeof head)
         return hki_fail(HK_E_DATA,
-                        "%s: %llu bytes, too short for a safetensors file",
+                        "%s: %llu bytes are too few for a safetensors file",
                         f->path, (unsigned long long)size);
     HKI_TRY(hki_file_read_at(f->fd, f->path, 0, head, sizeof head));
     const uint64_t n = hki_get_u64(head);
     if (n > HKI_ST_MAX_HEADER || n > size - sizeof head)
         return hki_fail(HK_E_DATA,
-                        "%s: a header of %llu bytes in a file of %llu: cut "
-                        "short, or no safetensors file",
+                        "%s: the header needs %llu bytes, but the file has "
+                        "%llu: it is truncated, or not a safetensors file",
                         f->path, (unsigned long long)n,
                         (unsigned long long)size);
     const uint64_t data_at = sizeof head + n;
@@ -107,8 +107,9 @@ static hk_status open_first(hk_ckpt *c, const char *folder, json_t *map) {
     HKI_TRY(hki_buf_printf(&path, "%s/%s", folder, file));
     const hk_status s = open_file(c, path.data);
     if (s == HK_E_NOT_FOUND)
-        return hki_fail(HK_E_DATA, "%s: its file %s is missing", c->path,
-                        path.data);
+        return hki_fail(HK_E_DATA,
+                        "%s: the file %s of this checkpoint is missing",
+                        c->path, path.data);
     HKI_TRY(s);
     keep_mapped(c, before, map, file);
     if (json_object_size(map) == left)
@@ -123,14 +124,15 @@ static hk_status open_mapped(hk_ckpt *c, const char *folder, json_t *map) {
     json_t *v;
     json_object_foreach(map, name, v) {
         if (!plain_name(json_string_value(v)))
-            return hki_fail(HK_E_DATA,
-                            "%s: weight_map: %s has no plain file name",
-                            c->path, name);
+            return hki_fail(
+                HK_E_DATA,
+                "%s: weight_map: the value of %s is not a plain file name",
+                c->path, name);
     }
     const st_files *const f = c->impl;
     while (json_object_size(map) > 0) {
         if (f->count == MAX_SHARDS)
-            return hki_fail(HK_E_DATA, "%s: more than %d files", c->path,
+            return hki_fail(HK_E_DATA, "%s: %d files are the limit", c->path,
                             MAX_SHARDS);
         HKI_TRY(open_first(c, folder, map));
     }
@@ -158,7 +160,7 @@ static hk_status open_index(hk_ckpt *c, const char *path) {
     HKI_TRY(hki_path_folder(path, &folder));
     json_t *const map = json_object_get(root, "weight_map");
     if (!json_is_object(map))
-        return hki_fail(HK_E_DATA, "%s: weight_map is missing or no object",
+        return hki_fail(HK_E_DATA, "%s: weight_map is missing or not an object",
                         path);
     HKI_TRY(open_mapped(c, folder, map));
     return take_index_meta(c, json_object_get(root, "metadata"));
@@ -225,7 +227,7 @@ static hk_status write_checkpoint(const char *path, const hki_ckpt_plan *plan) {
         return hki_st_write_shards(path, plan);
     if (hki_ends_with(path, HKI_ST_INDEX))
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: %llu bytes need no shards and no index", path,
+                        "%s: %llu bytes do not need shards and an index", path,
                         (unsigned long long)total);
     HKI_TRY(hki_st_write_file(path, plan->items, plan->count, plan));
     if (plan->durable)

@@ -73,16 +73,16 @@ static bool get_size(const json_t *v, uint64_t *out) {
 static hk_status get_shape(const parse *p, const char *name, const json_t *dims,
                            hk_shape *shape, uint64_t *count) {
     if (!json_is_array(dims))
-        return bad(p, name, "shape is missing or no list");
+        return bad(p, name, "shape is missing or not a list");
     const size_t rank = json_array_size(dims);
     *shape = (hk_shape){.rank = rank <= HK_MAX_RANK ? (int32_t)rank : -1};
     *count = 1;
     for (size_t i = 0; i < rank; i++) {
         uint64_t dim;
         if (!get_size(json_array_get(dims, i), &dim))
-            return bad(p, name, "a size in its shape is no whole number");
+            return bad(p, name, "a size in the shape is not a whole number");
         if (__builtin_mul_overflow(*count, dim, count))
-            return bad(p, name, "its shape overflows");
+            return bad(p, name, "the shape has too many elements");
         if (shape->rank >= 0)
             shape->dim[i] = (int64_t)dim;
     }
@@ -97,13 +97,13 @@ static hk_status check_bytes(const parse *p, const char *name,
     if (type == NULL)
         return HK_OK;
     if (__builtin_mul_overflow(count, type->bits, &bits))
-        return bad(p, name, "its shape overflows");
+        return bad(p, name, "the shape has too many elements");
     if (bits % 8 != 0)
-        return bad(p, name, "its elements do not fill whole bytes");
+        return bad(p, name, "the elements do not fill whole bytes");
     if (bits / 8 != bytes)
         return hki_fail(HK_E_DATA,
-                        "%s: tensor %s: type and shape need %llu bytes, its "
-                        "offsets hold %llu",
+                        "%s: tensor %s: type and shape need %llu bytes, but "
+                        "the offsets cover %llu",
                         p->what, name, (unsigned long long)(bits / 8),
                         (unsigned long long)bytes);
     return HK_OK;
@@ -115,11 +115,11 @@ static hk_status get_offsets(const parse *p, const char *name,
     if (json_array_size(list) != 2 ||
         !get_size(json_array_get(list, 0), begin) ||
         !get_size(json_array_get(list, 1), end))
-        return bad(p, name, "data_offsets are no two whole numbers");
+        return bad(p, name, "data_offsets are not two whole numbers");
     if (*end < *begin || *end > p->buffer_bytes)
         return hki_fail(HK_E_DATA,
-                        "%s: tensor %s: offsets %llu to %llu do not lie in "
-                        "the buffer of %llu bytes",
+                        "%s: tensor %s: the offsets %llu to %llu exceed the "
+                        "buffer of %llu bytes",
                         p->what, name, (unsigned long long)*begin,
                         (unsigned long long)*end,
                         (unsigned long long)p->buffer_bytes);
@@ -131,7 +131,7 @@ static hk_status add_tensor(const parse *p, const char *name, const json_t *v) {
     uint64_t count = 0, begin = 0, end = 0;
     hki_ckpt_tensor t = {.place = p->place};
     if (dtype == NULL)
-        return bad(p, name, "dtype is missing or no string");
+        return bad(p, name, "dtype is missing or not a string");
     const struct st_type *const type = find_type(dtype);
     HKI_TRY(get_shape(p, name, json_object_get(v, "shape"), &t.entry.shape,
                       &count));
@@ -179,8 +179,8 @@ static hk_status check_tiles(const parse *p) {
     }
     if (at - p->data_at != p->buffer_bytes)
         return hki_fail(HK_E_DATA,
-                        "%s: the tensors end at byte %llu of the buffer, the "
-                        "file at %llu",
+                        "%s: the tensors end at byte %llu of the buffer, but "
+                        "the file at %llu",
                         p->what, (unsigned long long)(at - p->data_at),
                         (unsigned long long)p->buffer_bytes);
     return HK_OK;
@@ -190,7 +190,8 @@ static hk_status check_tiles(const parse *p) {
 static hk_status take_checksums(const parse *p, const char *text) {
     const size_t n = p->c->count - p->first;
     if (strlen(text) != n * CRC_DIGITS)
-        return hki_fail(HK_E_DATA, "%s: " HKI_ST_CRC_KEY " is not %zu digits",
+        return hki_fail(HK_E_DATA,
+                        "%s: " HKI_ST_CRC_KEY " does not have %zu digits",
                         p->what, n * CRC_DIGITS);
     for (size_t i = 0; i < n; i++) {
         char digits[CRC_DIGITS + 1] = {0};
@@ -208,10 +209,11 @@ static hk_status add_metadata(const parse *p, json_t *meta) {
     const char *key;
     json_t *v;
     if (!json_is_object(meta))
-        return hki_fail(HK_E_DATA, "%s: __metadata__ is no object", p->what);
+        return hki_fail(HK_E_DATA, "%s: __metadata__ is not an object",
+                        p->what);
     json_object_foreach(meta, key, v) {
         if (!json_is_string(v))
-            return hki_fail(HK_E_DATA, "%s: __metadata__: %s is no string",
+            return hki_fail(HK_E_DATA, "%s: __metadata__: %s is not a string",
                             p->what, key);
         if (strcmp(key, HKI_ST_CRC_KEY) == 0)
             HKI_TRY(take_checksums(p, json_string_value(v)));
@@ -225,12 +227,13 @@ static hk_status add_all(const parse *p, json_t *root) {
     const char *key;
     json_t *v, *meta = NULL;
     if (!json_is_object(root))
-        return hki_fail(HK_E_DATA, "%s: the header is no JSON object", p->what);
+        return hki_fail(HK_E_DATA, "%s: the header is not a JSON object",
+                        p->what);
     json_object_foreach(root, key, v) {
         if (strcmp(key, "__metadata__") == 0)
             meta = v;
         else if (!json_is_object(v))
-            return bad(p, key, "no JSON object");
+            return bad(p, key, "not a JSON object");
         else
             HKI_TRY(add_tensor(p, key, v));
     }

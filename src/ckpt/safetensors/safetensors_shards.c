@@ -124,7 +124,7 @@ static hk_status named_files(const char *path, json_t **out) {
     }
     json_decref(root);
     if (names == NULL)
-        return hki_fail(HK_E_NO_MEMORY, "%s: no memory", path);
+        return hki_fail(HK_E_NO_MEMORY, "%s: out of memory", path);
     *out = names;
     return HK_OK;
 }
@@ -196,7 +196,8 @@ static hk_status free_generation(const char *stem, size_t n, unsigned *out) {
         }
     }
     hki_buf_deinit(&path);
-    return hki_fail(HK_E_EXISTS, "%s: %d generations of shards are there", stem,
+    return hki_fail(HK_E_EXISTS,
+                    "%s: there are already %d generations of shards", stem,
                     MAX_GENERATIONS);
 }
 
@@ -224,7 +225,7 @@ static hk_status write_part(const char *path, const part *p, hki_buf *index,
                             json_t *names, const hki_ckpt_plan *plan) {
     const char *const name = hki_path_name(path);
     if (json_object_set_new(names, name, json_true()) != 0)
-        return hki_fail(HK_E_NO_MEMORY, "%s: no memory", path);
+        return hki_fail(HK_E_NO_MEMORY, "%s: out of memory", path);
     for (size_t i = p->first; i < p->last; i++) {
         HKI_TRY(hki_buf_printf(index, "%s\n    ", i > 0 ? "," : ""));
         HKI_TRY(hki_json_quote(index, plan->items[i].name,
@@ -293,8 +294,8 @@ static hk_status write_parts(const char *path, const char *stem,
     const size_t n = split(plan, parts);
     if (n > 99999)
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: shards of %llu bytes: %zu of them", path,
-                        (unsigned long long)plan->shard_bytes, n);
+                        "%s: shards of %llu bytes: %zu of them are too many",
+                        path, (unsigned long long)plan->shard_bytes, n);
     HKI_TRY(free_generation(stem, n, &generation));
     hk_status s = write_set(stem, generation, parts, n, plan, names, &index);
     if (s == HK_OK)
@@ -312,7 +313,7 @@ hk_status hki_st_write_shards(const char *path, const hki_ckpt_plan *plan) {
     // One writer of this checkpoint at a time.
     HKI_SCOPED(hki_file_discard_at) hki_file *guard = NULL;
     if (names == NULL)
-        return hki_fail(HK_E_NO_MEMORY, "%s: no memory", path);
+        return hki_fail(HK_E_NO_MEMORY, "%s: out of memory", path);
     HKI_TRY(hki_st_stem(path, &stem));
     HKI_TRY(hki_buf_printf(&single, "%s" HKI_ST_SUFFIX, stem));
     HKI_TRY(hki_file_create(single.data, &guard));

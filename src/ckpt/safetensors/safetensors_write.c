@@ -65,7 +65,7 @@ static hk_status add_tensor(hki_buf *b, const hki_ckpt_item *item,
                             uint64_t *at) {
     if (strcmp(item->name, "__metadata__") == 0)
         return hki_fail(HK_E_INVALID_ARG,
-                        "safetensors: no tensor can be called __metadata__");
+                        "safetensors: a tensor cannot be called __metadata__");
     HKI_TRY(add_text(b, ","));
     HKI_TRY(hki_json_quote(b, item->name, strlen(item->name)));
     HKI_TRY(hki_buf_printf(b, ":{\"dtype\":\"%s\",\"shape\":[",
@@ -94,7 +94,7 @@ static hk_status build_header(header *h, const hki_ckpt_item *const *items,
     if (n > HKI_ST_MAX_HEADER)
         return hki_fail(HK_E_OVERFLOW,
                         "safetensors: the header of %zu tensors has %zu bytes, "
-                        "more than %d",
+                        "more than the limit of %d",
                         count, n, HKI_ST_MAX_HEADER);
     hki_put_u64(h->text.data, n);
     return HK_OK;

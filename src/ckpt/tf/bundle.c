@@ -81,8 +81,9 @@ static hk_status open_data(const hk_ckpt *c, const char *prefix,
     f->path = path.data; // taken
     const hk_status s = hki_file_open_read(f->path, &f->fd, &f->size);
     if (s == HK_E_NOT_FOUND)
-        return hki_fail(HK_E_DATA, "%s: its file %s is missing", c->path,
-                        f->path);
+        return hki_fail(HK_E_DATA,
+                        "%s: the file %s of this checkpoint is missing",
+                        c->path, f->path);
     return s;
 }
 
@@ -95,8 +96,8 @@ static hk_status check_part(const hk_ckpt *c, const char *prefix,
         HKI_TRY(open_data(c, prefix, shard));
     if (offset > f->size || size > f->size - offset)
         return hki_fail(HK_E_DATA,
-                        "%s: tensor %s lies in bytes %llu to %llu of a file "
-                        "of %llu: cut short",
+                        "%s: tensor %s needs bytes %llu to %llu, but the file "
+                        "has %llu: it is truncated",
                         f->path, name, (unsigned long long)offset,
                         (unsigned long long)(offset + size),
                         (unsigned long long)f->size);

@@ -40,11 +40,13 @@ static hk_status take_header(index_scan *x, const uint8_t *value,
         return hki_fail(HK_E_DATA, "%s: the bundle's header is malformed",
                         x->what);
     if (h->min_consumer > OUR_VERSION)
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: asks for a reader of version %lld, this is %d",
-                        x->what, (long long)h->min_consumer, OUR_VERSION);
+        return hki_fail(
+            HK_E_UNSUPPORTED,
+            "%s: needs a reader of version %lld; this one has version %d",
+            x->what, (long long)h->min_consumer, OUR_VERSION);
     if (h->big_endian)
-        return hki_fail(HK_E_UNSUPPORTED, "%s: a big-endian bundle", x->what);
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s: big-endian bundles are not supported", x->what);
     x->has_header = true;
     return HK_OK;
 }
@@ -68,11 +70,11 @@ static hk_status check_size(const index_scan *x, const char *name,
     if (type == NULL || shape->rank < 0)
         return HK_OK;
     if (hk_shape_count(*shape, &count) != HK_OK)
-        return bad_tensor(x, name, "its shape overflows");
+        return bad_tensor(x, name, "the shape has too many elements");
     const uint64_t n = (uint64_t)count;
     // A string has a length of at least a byte, all of them a checksum.
     if (type->number == HKI_DT_STRING && n > 0 && (size < 4 || size - 4 < n))
-        return bad_tensor(x, name, "more strings than bytes");
+        return bad_tensor(x, name, "there are more strings than bytes");
     if (type->size == 0)
         return HK_OK;
     if (n > UINT64_MAX / type->size || n * type->size != size)
@@ -86,10 +88,12 @@ static hk_status check_size(const index_scan *x, const char *name,
 static hk_status check_place(const index_scan *x, const char *name,
                              const hki_bundle_entry *e) {
     if (e->shard >= x->header.n_shards)
-        return hki_fail(HK_E_DATA, "%s: tensor %s: in data file %u of %u",
-                        x->what, name, e->shard, x->header.n_shards);
+        return hki_fail(
+            HK_E_DATA,
+            "%s: tensor %s: the data file %u does not exist; there are %u",
+            x->what, name, e->shard, x->header.n_shards);
     if (e->offset > INT64_MAX || e->size > INT64_MAX - e->offset)
-        return bad_tensor(x, name, "its place overflows");
+        return bad_tensor(x, name, "its offset is too large");
     return HK_OK;
 }
 
@@ -163,12 +167,12 @@ static hk_status take_part(index_scan *x, const char *name,
     HKI_TRY(hki_slice_key(name, &part->slice, &x->key));
     const hki_bundle_entry *const e = find_stored(x);
     if (e == NULL)
-        return bad_tensor(x, name, "one of its slices is missing");
+        return bad_tensor(x, name, "one of the slices is missing");
     if (!fit_slice(&part->slice, shape))
-        return bad_tensor(x, name, "one of its slices lies outside of it");
+        return bad_tensor(x, name, "one of the slices exceeds the tensor");
     const hk_shape expected = slice_shape(&part->slice), got = shape_of(e);
     if (e->dtype != whole->dtype || !hk_shape_equal(expected, got))
-        return bad_tensor(x, name, "a slice has another type or shape");
+        return bad_tensor(x, name, "a slice has a different type or shape");
     HKI_TRY(check_size(x, name, hki_bundle_type_by_number(e->dtype), &expected,
                        e->size));
     HKI_TRY(check_place(x, name, e));
@@ -186,19 +190,21 @@ static hk_status check_tiles(const index_scan *x, const char *name,
         sum += p->part[i].size; // cannot overflow: each is at most `bytes`
         for (size_t k = 0; k < i; k++)
             if (overlap(&p->part[i].slice, &p->part[k].slice))
-                return bad_tensor(x, name, "its slices overlap");
+                return bad_tensor(x, name, "the slices overlap");
     }
-    return sum == bytes ? HK_OK
-                        : bad_tensor(x, name, "its slices leave a part out");
+    return sum == bytes
+               ? HK_OK
+               : bad_tensor(x, name, "the slices do not cover the tensor");
 }
 
 static hk_status take_parts(index_scan *x, const char *name,
                             const hki_bundle_entry *e, const uint8_t *value,
                             size_t value_size, hki_ckpt_tensor *t) {
     if (e->n_slices > MAX_SLICES)
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: tensor %s: %zu slices, at most %d", x->what, name,
-                        e->n_slices, MAX_SLICES);
+        return hki_fail(
+            HK_E_UNSUPPORTED,
+            "%s: tensor %s: %zu slices are too many; the limit is %d", x->what,
+            name, e->n_slices, MAX_SLICES);
     const hki_bundle_type *const type = hki_bundle_type_by_number(e->dtype);
     int64_t count;
     if (type == NULL || type->size == 0 || t->entry.shape.rank < 0)
@@ -207,7 +213,7 @@ static hk_status take_parts(index_scan *x, const char *name,
                         name, t->entry.type_name, e->rank);
     if (hk_shape_count(t->entry.shape, &count) != HK_OK ||
         count > INT64_MAX / type->size)
-        return bad_tensor(x, name, "its shape overflows");
+        return bad_tensor(x, name, "the shape has too many elements");
     t->entry.bytes = (uint64_t)count * type->size;
     hki_bundle_parts *parts;
     HKI_TRY(hki_arena_alloc(&x->c->arena, 1, sizeof *parts, &parts));
@@ -251,7 +257,7 @@ static hk_status take_tensor(index_scan *x, const char *name,
                              const uint8_t *value, size_t value_size) {
     hki_bundle_entry e;
     if (!hki_bundle_parse_entry(value, value_size, &e))
-        return bad_tensor(x, name, "its entry is malformed");
+        return bad_tensor(x, name, "the entry is malformed");
     const hki_bundle_type *const type = hki_bundle_type_by_number(e.dtype);
     hki_ckpt_tensor t = {.place = e.shard,
                          .offset = e.offset,
@@ -277,15 +283,14 @@ static hk_status take_entry(void *user, const uint8_t *key, size_t key_size,
                             const uint8_t *value, size_t value_size) {
     index_scan *const x = user;
     if (!x->has_header && key_size > 0)
-        return hki_fail(HK_E_DATA, "%s: a table without a bundle's header",
+        return hki_fail(HK_E_DATA, "%s: the table has no header of a bundle",
                         x->what);
     if (key_size == 0)
         return take_header(x, value, value_size);
     if (key[0] == 0)
         return take_slice_key(x, key, key_size, value, value_size);
     if (memchr(key, 0, key_size) != NULL)
-        return hki_fail(HK_E_DATA, "%s: a name with a zero byte in it",
-                        x->what);
+        return hki_fail(HK_E_DATA, "%s: a name has a zero byte", x->what);
     char *name;
     HKI_TRY(hki_arena_alloc(&x->c->arena, key_size + 1, 1, &name));
     memcpy(name, key, key_size); // what an arena gives is zeroed
@@ -302,7 +307,7 @@ hk_status hki_bundle_parse_index(hk_ckpt *c, const uint8_t *bytes, size_t size,
     HKI_SCOPED(index_scan_deinit) index_scan x = {.c = c, .what = what};
     HKI_TRY(hki_table_scan(bytes, size, what, take_entry, &x));
     if (!x.has_header)
-        return hki_fail(HK_E_DATA, "%s: a table without a bundle's header",
+        return hki_fail(HK_E_DATA, "%s: the table has no header of a bundle",
                         what);
     *n_shards = x.header.n_shards;
     return HK_OK;

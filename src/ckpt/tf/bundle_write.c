@@ -243,7 +243,8 @@ static hk_status write_bundle(bundle_writer *w) {
 
 hk_status hki_bundle_write(const char *path, const hki_ckpt_plan *plan) {
     if (plan->tf_shards > HKI_BUNDLE_MAX_SHARDS)
-        return hki_fail(HK_E_INVALID_ARG, "%s: %u data files, at most %d", path,
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: %u data files are too many; the limit is %d", path,
                         plan->tf_shards, HKI_BUNDLE_MAX_SHARDS);
     HKI_FREED char *prefix = NULL;
     HKI_TRY(hki_bundle_prefix(path, &prefix));

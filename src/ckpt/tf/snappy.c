@@ -67,7 +67,7 @@ hk_status hki_snappy_unpack(const uint8_t *bytes, size_t size, const char *what,
     uint64_t total;
     if (!hki_varint_get(&u.p, u.end, &total) || total > UINT32_MAX ||
         total / MAX_GROWTH > size)
-        return hki_fail(HK_E_DATA, "%s: Snappy block without a valid size",
+        return hki_fail(HK_E_DATA, "%s: a Snappy block has no valid size",
                         what);
     u.size = (size_t)total;
     HKI_TRY(hki_alloc_array(u.size, 1, &u.out));
@@ -79,8 +79,8 @@ hk_status hki_snappy_unpack(const uint8_t *bytes, size_t size, const char *what,
     if (!good || u.done != u.size) {
         hki_free(u.out);
         return hki_fail(HK_E_DATA,
-                        "%s: Snappy block is malformed at byte %zu of %zu "
-                        "(%zu of %zu came out)",
+                        "%s: a Snappy block is malformed at byte %zu of %zu "
+                        "(%zu of %zu bytes were uncompressed)",
                         what, (size_t)(u.p - bytes), size, u.done, u.size);
     }
     *out = u.out;

@@ -46,7 +46,7 @@ static hk_status get_block(const scan *s, place at, const uint8_t **block,
     *unpacked = NULL;
     if (at.offset > s->size || s->size - at.offset < TRAILER ||
         at.size > s->size - at.offset - TRAILER)
-        return damaged(s, at.offset, "lies outside of the file");
+        return damaged(s, at.offset, "it exceeds the file");
     const uint8_t *const p = s->bytes + at.offset;
     const size_t n = (size_t)at.size;
     if (hki_crc32c_mask(hki_crc32c(0, p, n + 1)) != hki_get_u32(p + n + 1))
@@ -82,7 +82,7 @@ static hk_status get_entry(scan *s, const uint8_t **p, const uint8_t *end,
         !hki_varint_get(p, end, &unshared) || !hki_varint_get(p, end, &size) ||
         unshared > (uint64_t)(end - *p) ||
         size > (uint64_t)(end - *p) - unshared)
-        return damaged(s, offset, "an entry is cut short");
+        return damaged(s, offset, "an entry is truncated");
     if (shared > s->key.size || shared + unshared > MAX_KEY)
         return damaged(s, offset, "an entry's key is malformed");
     s->key.size = (size_t)shared;
@@ -102,7 +102,7 @@ static hk_status scan_block(scan *s, place at, entry_fn fn) {
     HKI_FREED uint8_t *unpacked = NULL;
     HKI_TRY(get_block(s, at, &block, &size, &unpacked));
     if (!entries_end(block, size, &end))
-        return damaged(s, at.offset, "its restart offsets do not fit");
+        return damaged(s, at.offset, "the restart offsets do not fit");
     s->key.size = 0;
     for (const uint8_t *p = block; p < block + end;) {
         HKI_TRY(get_entry(s, &p, block + end, at.offset, &value, &value_size));
@@ -122,10 +122,10 @@ static int compare(const hki_buf *a, const hki_buf *b) {
 static hk_status data_entry(scan *s, uint64_t offset, const uint8_t *value,
                             size_t value_size) {
     if (s->has_before && compare(&s->before, &s->key) >= 0)
-        return damaged(s, offset, "its keys are out of order");
+        return damaged(s, offset, "the keys are out of order");
     s->key_bytes += s->key.size;
     if (s->key_bytes / MAX_KEYS_GROWTH > s->size)
-        return damaged(s, offset, "its keys are absurdly long");
+        return damaged(s, offset, "a key is longer than the limit");
     s->has_before = true;
     s->entries++;
     s->before.size = 0;
@@ -148,7 +148,7 @@ static hk_status index_entry(scan *s, uint64_t offset, const uint8_t *value,
     hk_status status = scan_block(s, at, data_entry);
     // Were empty blocks allowed, an index could name one again and again.
     if (status == HK_OK && s->entries == before)
-        status = damaged(s, at.offset, "no entries in it");
+        status = damaged(s, at.offset, "it has no entries");
     // The separator is at or above every key of its block.
     if (status == HK_OK && s->has_before && compare(&s->before, &index_key) > 0)
         status = damaged(s, offset, "the index does not fit its blocks");
@@ -164,7 +164,9 @@ hk_status hki_table_scan(const uint8_t *bytes, size_t size, const char *what,
                         what, size);
     const uint8_t *const end = bytes + size, *p = end - HKI_TABLE_FOOTER;
     if (hki_get_u64(end - 8) != MAGIC)
-        return hki_fail(HK_E_DATA, "%s: no table: its last bytes are wrong",
+        return hki_fail(HK_E_DATA,
+                        "%s: is not a table of a TensorFlow checkpoint: the "
+                        "last bytes are wrong",
                         what);
     place metaindex, index;
     if (!get_place(&p, end - 8, &metaindex) || !get_place(&p, end - 8, &index))

@@ -58,18 +58,21 @@ static hk_status put(hki_board *b, unsigned by, const char *key,
                             : own != 0 ? own
                                        : by | HKI_BY_ADMIN;
     if (by != 0 && !(owners & by))
-        return hki_fail(HK_E_DENIED, "board: the note %s is not for %s", key,
+        return hki_fail(HK_E_DENIED,
+                        "board: the note %s cannot be changed by %s", key,
                         hki_party_name(by));
     if (n != NULL && if_absent)
-        return hki_fail(HK_E_EXISTS, "board: the note %s is there", key);
+        return hki_fail(HK_E_EXISTS, "board: the note %s exists already", key);
     if (size == 0) {
         if (n != NULL)
             drop(b, n);
         return HK_OK;
     }
     if (n == NULL && own == 0 && b->count - b->count_own == HKI_BOARD_NOTES)
-        return hki_fail(HK_E_OVERFLOW, "board: %d notes are kept, not %s",
-                        HKI_BOARD_NOTES, key);
+        return hki_fail(
+            HK_E_OVERFLOW,
+            "board: %d notes are the limit; no room for the note %s",
+            HKI_BOARD_NOTES, key);
     uint8_t *copy;
     HKI_TRY(hki_alloc_array(size, 1, &copy));
     memcpy(copy, value, size);
@@ -89,7 +92,10 @@ hk_status hki_board_post(hki_board *b, unsigned by, const char *key,
                          const void *value, size_t size, bool if_absent) {
     if (key == NULL || key[0] == '\0' || strlen(key) > HKI_BOARD_KEY ||
         size > HKI_BOARD_VALUE || (size > 0 && value == NULL))
-        return hki_fail(HK_E_INVALID_ARG, "board: a note of %zu bytes", size);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "board: the key or the size of a note, %zu bytes, is out of range",
+            size);
     HKI_LOCKED(&b->lock);
     return put(b, by, key, value, size, if_absent);
 }
@@ -101,11 +107,13 @@ hk_status hki_board_read(hki_board *b, const char *key, void *value,
     HKI_LOCKED(&b->lock);
     const hki_note *const n = find(b, key);
     if (n == NULL)
-        return hki_fail(HK_E_NOT_FOUND, "board: no note %s", key);
+        return hki_fail(HK_E_NOT_FOUND, "board: there is no note %s", key);
     *size = n->size;
     if (n->size > capacity)
-        return hki_fail(HK_E_OVERFLOW, "board: note %s has %zu bytes", key,
-                        n->size);
+        return hki_fail(
+            HK_E_OVERFLOW,
+            "board: the note %s has %zu bytes, more than the given room", key,
+            n->size);
     memcpy(value, n->value, n->size);
     return HK_OK;
 }

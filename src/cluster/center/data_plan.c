@@ -112,14 +112,15 @@ static bool is_plain(const char *name, size_t n) {
 static hk_status check(const hk_lent_set *d) {
     if (d->name == NULL || !is_plain(d->name, strlen(d->name)))
         return hki_fail(HK_E_INVALID_ARG,
-                        "plan: a set of data has a name of 1 to %d plain "
-                        "characters",
+                        "data plan: the name of a data set has to have 1 to %d "
+                        "printable characters",
                         HK_SET_NAME - 1);
     if (d->units < 1 || d->units > HKI_PLAN_UNITS || d->epochs < -1 ||
         d->epochs == 0 || d->epochs > HKI_PLAN_EPOCHS ||
         d->workers > HKI_PLAN_WORKERS)
         return hki_fail(HK_E_INVALID_ARG,
-                        "plan: set %s of %lld units, %lld epochs, %u workers",
+                        "data plan: data set %s: %lld units, %lld epochs or %u "
+                        "workers are out of range",
                         d->name, (long long)d->units, (long long)d->epochs,
                         d->workers);
     return HK_OK;
@@ -127,8 +128,9 @@ static hk_status check(const hk_lent_set *d) {
 
 static hk_status another(const set *s, const hk_lent_set *d) {
     return hki_fail(HK_E_INVALID_ARG,
-                    "plan: set %s is other data here: %lld units with the "
-                    "fingerprint %016llx; the run's have %lld and %016llx",
+                    "data plan: data set %s of this worker has %lld units with "
+                    "the fingerprint %016llx, but the run's has %lld units "
+                    "with %016llx; all workers need the same data",
                     s->name, (long long)d->units,
                     (unsigned long long)d->fingerprint, (long long)s->units,
                     (unsigned long long)s->fingerprint);
@@ -136,8 +138,10 @@ static hk_status another(const set *s, const hk_lent_set *d) {
 
 static hk_status add_set(hki_data_plan *p, const hk_lent_set *d) {
     if (p->n == HKI_PLAN_SETS)
-        return hki_fail(HK_E_RANGE, "plan: set %s after %d others", d->name,
-                        HKI_PLAN_SETS);
+        return hki_fail(
+            HK_E_RANGE,
+            "data plan: no room for data set %s; the limit is %d data sets",
+            d->name, HKI_PLAN_SETS);
     set *const s = &p->at[p->n];
     const int64_t ranges = SHARES * (int64_t)HKI_MAX(d->workers, 1u);
     *s = (set){.fingerprint = d->fingerprint,
@@ -222,26 +226,28 @@ static size_t held(const set *s, uint64_t owner) {
 
 static hk_status nothing_left(const set *s) {
     return s->out.n == 0
-               ? hki_fail(HK_E_END, "plan: set %s: every epoch is used up",
+               ? hki_fail(HK_E_END,
+                          "data plan: data set %s: all epochs are done",
                           s->name)
                : hki_fail(HK_E_UNAVAILABLE,
-                          "plan: set %s: every range is leased; %zu ranges may "
-                          "be returned",
+                          "data plan: data set %s: all ranges are leased; %zu "
+                          "of them may come back",
                           s->name, s->out.n);
 }
 
 hk_status hki_data_plan_take(hki_data_plan *p, uint32_t number,
                              const hki_taker *who, hk_range *out) {
     if (number >= p->n)
-        return hki_fail(HK_E_NOT_FOUND, "plan: no set %u among %u", number,
-                        p->n);
+        return hki_fail(HK_E_NOT_FOUND,
+                        "data plan: there is no data set %u; the run has %u",
+                        number, p->n);
     set *const s = &p->at[number];
     if (s->back.n == 0 && is_lent(s))
         return nothing_left(s);
     if (held(s, who->owner) >= HKI_PLAN_HELD)
         return hki_fail(HK_E_RANGE,
-                        "plan: set %s: a worker that holds %d ranges asks for "
-                        "another",
+                        "data plan: data set %s: a worker can have at most %d "
+                        "leased ranges",
                         s->name, HKI_PLAN_HELD);
     // Coming back cannot fail: there is room for two more, as one that is cut
     // leaves a rest.
@@ -261,8 +267,8 @@ static hk_status give_back(set *s, size_t i, int64_t used) {
     hk_range r = s->out.at[i].r;
     if (used < r.used)
         return hki_fail(HK_E_INVALID_ARG,
-                        "plan: set %s: %lld examples of range %llu are used, "
-                        "of which %lld were before",
+                        "data plan: data set %s: %lld used examples were "
+                        "reported for range %llu, less than the %lld before",
                         s->name, (long long)used, (unsigned long long)r.id,
                         (long long)r.used);
     erase(&s->out, i);
@@ -282,7 +288,7 @@ hk_status hki_data_plan_return(hki_data_plan *p, uint64_t owner, uint64_t mask,
                 return give_back(&p->at[k], i, used);
     }
     return hki_fail(HK_E_NOT_FOUND,
-                    "plan: range %llu is not out to worker %llu",
+                    "data plan: range %llu is not leased to worker %llu",
                     (unsigned long long)id, (unsigned long long)(owner >> 32));
 }
 
@@ -474,7 +480,7 @@ hk_status hki_data_plan_restore(hki_data_plan *p, const uint8_t *bytes,
     clear(p);
     hk_status s = get_plan(&r, p);
     if (s == HK_OK && r.bad)
-        s = hki_fail(HK_E_DATA, "%s: byte %zu of its plan of the data: damaged",
+        s = hki_fail(HK_E_DATA, "%s: the data plan is damaged at byte %zu",
                      from, (size_t)(r.p - bytes));
     if (s != HK_OK)
         clear(p);

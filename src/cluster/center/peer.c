@@ -120,8 +120,9 @@ static hk_status on_resume(hki_session *s, const hki_frame *head) {
     // A center that lost its memory knows nobody; the worker joins anew.
     if (m.run_id != hki_load64(&shard->file.head->run_id)) {
         s->claim.why = HKI_WHY_UNKNOWN;
-        status = hki_fail(HK_E_NOT_FOUND,
-                          "%s: the center is of another run now", shard->name);
+        status =
+            hki_fail(HK_E_NOT_FOUND,
+                     "%s: the center belongs to another run now", shard->name);
     }
     if (status == HK_OK)
         status = hki_shard_resume(shard, &m, s->peer, &s->claim, &out);
@@ -153,8 +154,8 @@ static hk_status on_ping(hki_session *s, const hki_frame *head) {
     if (m.local_step < 0 || m.local_step > HKI_MAX_STEPS || m.examples < 0 ||
         m.per_second < 0 || isinf(m.examples) || isinf(m.per_second))
         return hki_fail(HK_E_DATA,
-                        "%s: a heartbeat of %lld steps, %g examples, %g per "
-                        "second",
+                        "%s: invalid heartbeat: %lld steps, %g examples, %g "
+                        "examples per second",
                         s->peer, (long long)m.local_step, m.examples,
                         m.per_second);
     const hk_worker_news news = {.local_step = m.local_step,
@@ -171,8 +172,8 @@ static hk_status on_barrier(hki_session *s, const hki_frame *head) {
     hki_msg_wait m;
     HKI_TRY(hki_session_read(s, &hki_body_wait, &m, "barrier"));
     if (m.number < 1 || m.number > UINT32_MAX)
-        return hki_fail(HK_E_DATA, "%s: a barrier of %lld", s->peer,
-                        (long long)m.number);
+        return hki_fail(HK_E_DATA, "%s: invalid barrier for %lld workers",
+                        s->peer, (long long)m.number);
     const hki_patience p = hki_session_patience(s, m.wait_ms);
     const hk_status status = hki_shard_barrier(hki_session_shard(s), &s->claim,
                                                (uint32_t)m.number, &p);
@@ -192,14 +193,16 @@ static hk_status on_post(hki_session *s, const hki_frame *head) {
     hki_msg_note m;
     size_t used;
     if (head->size > sizeof body)
-        return hki_fail(HK_E_DATA, "%s: a note of %u bytes", s->peer,
-                        head->size);
+        return hki_fail(HK_E_DATA, "%s: a note of %u bytes is too large",
+                        s->peer, head->size);
     HKI_TRY(
         hki_frame_take(&s->f, body, head->size, hki_session_stall(s), "note"));
     HKI_TRY(hki_body_get(&hki_body_note, body, head->size, s->peer, &m, &used));
     if (m.size != head->size - used)
-        return hki_fail(HK_E_DATA, "%s: a note of %u bytes in %zu", s->peer,
-                        m.size, head->size - used);
+        return hki_fail(
+            HK_E_DATA,
+            "%s: invalid note: its size is %u bytes, the message has %zu",
+            s->peer, m.size, head->size - used);
     const hk_status status =
         hki_board_post(&s->server->board, s->f.talk.peer, m.key, body + used,
                        m.size, m.if_absent != 0);
@@ -251,7 +254,8 @@ static hk_status on_call(hki_session *s, const hki_frame *head) {
     hki_run_memory *const memory = s->server->memory;
     hk_status status =
         memory != NULL ? check_caller(s, &m)
-                       : hki_fail(HK_E_INVALID_ARG, "%s: calls go to shard 0",
+                       : hki_fail(HK_E_INVALID_ARG,
+                                  "%s: calls for data have to go to shard 0",
                                   s->server->name);
     if (status == HK_OK)
         status = hki_run_memory_call(memory, &m, live(s), &result);
@@ -332,11 +336,13 @@ static hk_status wait_request(hki_session *s, hki_frame *out) {
         const hk_status status =
             hki_conn_wait(s->f.conn, true, false, s->f.wake_fd, deadline, NULL);
         if (status == HK_E_TIMEOUT && !begun)
-            return hki_fail(HK_E_END, "%s: silent for %.0f s", s->peer,
+            return hki_fail(HK_E_END, "%s: no sign of life for %.0f s", s->peer,
                             (double)s->server->lease_ms * 0.002);
         if (status == HK_E_TIMEOUT)
-            return hki_fail(status, "%s: stalls in the middle of a head",
-                            s->peer);
+            return hki_fail(
+                status,
+                "%s: sent an incomplete frame header and stopped (stall_ms)",
+                s->peer);
         HKI_TRY(status);
     }
 }
@@ -346,11 +352,13 @@ static hk_status serve(hki_session *s) {
         hki_frame head;
         // A peer that is never silent would keep the wait from seeing it.
         if (atomic_load(&s->server->stopping))
-            return hki_fail(HK_E_CANCELLED, "%s: the center stops", s->peer);
+            return hki_fail(HK_E_CANCELLED, "%s: the center is stopping",
+                            s->peer);
         HKI_TRY(wait_request(s, &head));
         hki_shard *const shard = hki_session_shard(s);
         if (shard != NULL && hki_shard_is_out(shard, &s->claim))
-            return hki_fail(HK_E_END, "%s: was put out of a round", s->peer);
+            return hki_fail(HK_E_END, "%s: the worker was removed from a round",
+                            s->peer);
         if (handlers[head.type] == NULL)
             return hki_fail(HK_E_INTERNAL, "%s: %s has no handler", s->peer,
                             hki_type_name(head.type));

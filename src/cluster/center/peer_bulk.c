@@ -76,11 +76,11 @@ static hk_status receive(hki_session *s, incoming *in) {
             piece(shard, i, &at, &n);
         if (head.type != HKI_DATA || head.unit != i || n < 0 ||
             head.size != (size_t)n * sizeof(float))
-            return hki_fail(HK_E_DATA,
-                            "%s: %s of %u bytes where piece %u of %u was "
-                            "expected",
-                            s->peer, hki_type_name(head.type), head.size, i,
-                            n_pieces(shard));
+            return hki_fail(
+                HK_E_DATA,
+                "%s: %s of %u bytes, but message %u of %u was expected",
+                s->peer, hki_type_name(head.type), head.size, i,
+                n_pieces(shard));
         HKI_TRY(hki_frame_take(&s->f, in->values + at, head.size,
                                hki_session_stall(s), "values"));
         hki_session_progress(s);
@@ -243,7 +243,7 @@ hk_status hki_session_init(hki_session *s, const hki_frame *head) {
         hki_shard_refuse(shard, &s->claim);
     else
         hki_log(s->server->context, HK_LOG_INFO,
-                "%s: worker %u brought the first values", s->server->name,
+                "%s: worker %u sent the first values", s->server->name,
                 s->claim.id);
     return status;
 }
@@ -266,8 +266,8 @@ static hk_status place_new(hki_session *s, const bringing *b,
 // of nobody in particular, by the number it names.
 static hk_status check_assign(hki_session *s, const hki_msg_assign *m) {
     if (m->global_step < 0 || m->global_step > HKI_MAX_STEPS)
-        return hki_fail(HK_E_RANGE, "%s: assign: global step %lld", s->peer,
-                        (long long)m->global_step);
+        return hki_fail(HK_E_RANGE, "%s: assign: invalid global step %lld",
+                        s->peer, (long long)m->global_step);
     if (s->f.talk.peer == HKI_BY_ADMIN)
         return HK_OK;
     hki_claim named = {.id = m->id, .incarnation = m->incarnation};
@@ -317,8 +317,10 @@ static hk_status send_chunk(hki_session *s, hki_shard *shard, uint32_t i) {
             wait = hki_conn_wait(s->f.conn, false, true, s->f.wake_fd, deadline,
                                  NULL);
         if (wait == HK_E_TIMEOUT || (moved && hki_now_ns() >= deadline))
-            return hki_fail(HK_E_TIMEOUT, "%s: stalls in chunk %u of a pull",
-                            s->peer, i);
+            return hki_fail(
+                HK_E_TIMEOUT,
+                "%s: stopped reading in chunk %u of a pull (stall_ms)", s->peer,
+                i);
         HKI_TRY(wait);
     }
 }
@@ -329,7 +331,7 @@ hk_status hki_session_pull(hki_session *s, const hki_frame *head) {
     hki_msg_wait m;
     HKI_TRY(hki_session_read(s, &hki_body_wait, &m, "pull"));
     if (m.number < 0)
-        return hki_fail(HK_E_DATA, "%s: pull in round %lld", s->peer,
+        return hki_fail(HK_E_DATA, "%s: pull: invalid round %lld", s->peer,
                         (long long)m.number);
     const hki_patience p = hki_session_patience(s, m.wait_ms);
     hk_status status = hki_shard_check(shard, &s->claim, "pull");
@@ -338,7 +340,8 @@ hk_status hki_session_pull(hki_session *s, const hki_frame *head) {
     if (status == HK_E_DATA)
         return status;
     if (status == HK_OK && !hki_load64(&shard->file.head->initialised))
-        status = hki_fail(HK_E_STATE, "%s: pull of worker %u: no values yet",
+        status = hki_fail(HK_E_STATE,
+                          "%s: pull of worker %u: the center has no values yet",
                           shard->name, s->claim.id);
     if (status != HK_OK)
         return hki_session_error(s, status);
@@ -406,13 +409,12 @@ static hk_status find_copy(hki_session *s, const hki_msg_wait *m,
     if (m->number == 0 && server->shard_opt.n_shards == 1)
         return hki_server_copy(server, s->peer, &p, out);
     *out = hki_server_take_copy(server, (uint64_t)m->number);
-    return *out != NULL
-               ? HK_OK
-               : hki_fail(HK_E_NOT_FOUND,
-                          "%s: snapshot: there is no copy %llu, or nobody has "
-                          "read it for %d s",
-                          server->name, (unsigned long long)m->number,
-                          HKI_UNREAD_MS / 1000);
+    return *out != NULL ? HK_OK
+                        : hki_fail(HK_E_NOT_FOUND,
+                                   "%s: snapshot: copy %llu does not exist, or "
+                                   "was discarded after %d s without a reader",
+                                   server->name, (unsigned long long)m->number,
+                                   HKI_UNREAD_MS / 1000);
 }
 
 hk_status hki_session_snapshot(hki_session *s, const hki_frame *head) {
@@ -422,12 +424,15 @@ hk_status hki_session_snapshot(hki_session *s, const hki_frame *head) {
     HKI_TRY(hki_session_read(s, &hki_body_wait, &m, "snapshot"));
     if (shard == NULL)
         return hki_session_error(
-            s, hki_fail(HK_E_STATE, "%s: no model yet", s->server->name));
+            s, hki_fail(HK_E_STATE,
+                        "%s: the center has no model yet; no worker has joined",
+                        s->server->name));
     hk_status status = HK_OK;
     if (m.flags & HKI_WAIT_AVERAGE && !has_average(shard))
-        status =
-            hki_fail(HK_E_STATE, "%s: snapshot: method %s keeps no average",
-                     shard->name, shard->method->name);
+        status = hki_fail(HK_E_STATE,
+                          "%s: snapshot: method %s has no average; use "
+                          "downpour_averaged or downpour_moving",
+                          shard->name, shard->method->name);
     hki_shard_copy *c = NULL;
     if (status == HK_OK)
         status = find_copy(s, &m, &c);
@@ -447,7 +452,9 @@ hk_status hki_session_copy(hki_session *s, const hki_frame *head) {
     HKI_TRY(hki_session_read(s, &hki_body_wait, &m, "copy"));
     if (hki_session_shard(s) == NULL)
         return hki_session_error(
-            s, hki_fail(HK_E_STATE, "%s: no model yet", server->name));
+            s, hki_fail(HK_E_STATE,
+                        "%s: the center has no model yet; no worker has joined",
+                        server->name));
     hki_cut_free(atomic_load(&server->shard),
                  hki_server_take_copy(server, s->copy));
     s->copy = 0;
@@ -473,7 +480,8 @@ static hk_status gate_close(hki_session *s, hki_shard *shard,
     HKI_FREED uint8_t *bytes = NULL;
     size_t size = 0;
     if (m->ticket == 0)
-        return hki_fail(HK_E_DATA, "%s: a gate without a ticket", s->peer);
+        return hki_fail(HK_E_DATA, "%s: a gate request without a ticket",
+                        s->peer);
     hki_session_end_cut(s);
     HKI_TRY(hki_server_room(
         s->server, m->use == HKI_CUT_WRITE ? HKI_COPY_OWN : HKI_COPY_PEERS, p,
@@ -491,7 +499,7 @@ static hk_status gate_close(hki_session *s, hki_shard *shard,
 static hk_status gate_copy(hki_session *s, hki_shard *shard,
                            const hki_msg_gate *m) {
     if (s->cut == NULL || s->has_copied)
-        return hki_fail(HK_E_STATE, "%s: there is no gate to copy behind",
+        return hki_fail(HK_E_STATE, "%s: copy without a closed gate",
                         shard->name);
     HKI_TRY(hki_gate_copy(shard, m->ticket, s->cut));
     if (s->server->memory != NULL && s->cut->use == HKI_COPY_OWN)
@@ -508,12 +516,14 @@ static hk_status gate_act(hki_session *s, hki_shard *shard,
                           const hki_msg_gate *m, const uint8_t *rest,
                           size_t size, uint64_t number) {
     if (shard == NULL)
-        return hki_fail(HK_E_STATE, "%s: no model yet", s->server->name);
+        return hki_fail(HK_E_STATE,
+                        "%s: the center has no model yet; no worker has joined",
+                        s->server->name);
     // What it has may be older than what the others have.
     if (!atomic_load(&s->server->admitted))
         return hki_fail(HK_E_STATE,
-                        "%s: the centers have not agreed yet on where the run "
-                        "goes on",
+                        "%s: the centers have not yet agreed on the state from "
+                        "which the run continues; try again",
                         s->server->name);
     const hki_patience p = hki_session_patience(s, m->wait_ms);
     hki_member_at *members = NULL;
@@ -533,7 +543,7 @@ static hk_status gate_act(hki_session *s, hki_shard *shard,
         break;
     case HKI_GATE_WRITE:
         if (s->cut == NULL || s->cut->use != HKI_COPY_OWN || !s->has_copied)
-            return hki_fail(HK_E_STATE, "%s: there is nothing to write",
+            return hki_fail(HK_E_STATE, "%s: there is no copy to write",
                             shard->name);
         HKI_TRY(hki_cut_write(shard, s->cut, number, true));
         if (s->server->memory != NULL)
@@ -544,7 +554,8 @@ static hk_status gate_act(hki_session *s, hki_shard *shard,
         s->ticket = 0;
         break;
     default:
-        return hki_fail(HK_E_DATA, "%s: gate action %u", s->peer, m->action);
+        return hki_fail(HK_E_DATA, "%s: unknown gate action %u", s->peer,
+                        m->action);
     }
     return hki_session_send_state(s, HKI_STATE);
 }

@@ -159,10 +159,11 @@ static hk_status check_up(stream *x) {
             ? hki_shard_unit(x->shard, &x->run, in->unit, &chunk)
             : NULL;
     if (in->exchange != x->run.exchange || !has_right_size(x, c))
-        return hki_fail(HK_E_DATA,
-                        "%s: %s of %u bytes for unit %u in exchange %llu",
-                        x->s->peer, hki_type_name(in->type), in->size, in->unit,
-                        (unsigned long long)x->run.exchange);
+        return hki_fail(
+            HK_E_DATA,
+            "%s: invalid %s of %u bytes for chunk %u in exchange %llu",
+            x->s->peer, hki_type_name(in->type), in->size, in->unit,
+            (unsigned long long)x->run.exchange);
     x->plain = in->type == HKI_UP && encoding_of(x, c) == HKI_ENC_PLAIN;
     return HK_OK;
 }
@@ -201,8 +202,8 @@ static hk_status read_rows(stream *x, hki_row_batch *rows, size_t *floats_at) {
     HKI_TRY(hki_body_get(&hki_body_rows, s->encoded, x->in.size, s->peer, &m,
                          &used));
     if (m.count > HKI_BATCH_ROWS || used + (size_t)m.count * 4 > x->in.size)
-        return hki_fail(HK_E_DATA, "%s: %u rows in %u bytes", s->peer, m.count,
-                        x->in.size);
+        return hki_fail(HK_E_DATA, "%s: invalid message: %u rows in %u bytes",
+                        s->peer, m.count, x->in.size);
     *rows = (hki_row_batch){
         .table = m.table,
         .count = m.count,
@@ -253,8 +254,8 @@ static hk_status apply_rows(stream *x) {
     const int64_t n = rows.count * x->shard->plan.table[rows.table].dim;
     const hki_encoding e = (hki_encoding)x->run.msg.encoding;
     if (x->in.size - at != hki_encoded_size(e, n))
-        return hki_fail(HK_E_DATA, "%s: %zu bytes for %u rows", s->peer,
-                        x->in.size - at, rows.count);
+        return hki_fail(HK_E_DATA, "%s: invalid message: %zu bytes for %u rows",
+                        s->peer, x->in.size - at, rows.count);
     if (e == HKI_ENC_PLAIN)
         memcpy(s->up, s->encoded + at, (size_t)n * sizeof *s->up);
     else
@@ -319,7 +320,8 @@ static uint64_t n_frames(const hki_framer *f) {
 }
 
 static hk_status stalls(const stream *x) {
-    return hki_fail(HK_E_TIMEOUT, "%s: stalls in exchange %llu, unit %u",
+    return hki_fail(HK_E_TIMEOUT,
+                    "%s: stopped sending in exchange %llu, chunk %u (stall_ms)",
                     x->s->peer, (unsigned long long)x->run.exchange,
                     x->run.applied);
 }
@@ -331,7 +333,8 @@ static hk_status run(stream *x) {
         bool moved = false;
         const uint64_t before = n_frames(&s->f);
         if (atomic_load(&s->server->stopping))
-            return hki_fail(HK_E_CANCELLED, "%s: the center stops", s->peer);
+            return hki_fail(HK_E_CANCELLED, "%s: the center is stopping",
+                            s->peer);
         HKI_TRY(push_out(x, &moved));
         // With nothing to send there is nothing to do but to wait.
         s->f.patient = hki_frame_quiet(&s->f);
@@ -404,8 +407,8 @@ static hk_status read_begin(hki_session *s, const hki_frame *head,
     const size_t n = (head->size - at) / 8;
     if (n > HKI_BEGIN_RANGES || n * 8 != head->size - at ||
         (n > 0 && s->server->memory == NULL))
-        return hki_fail(HK_E_DATA, "%s: BEGIN with %u bytes of ranges", s->peer,
-                        (unsigned)(head->size - at));
+        return hki_fail(HK_E_DATA, "%s: invalid BEGIN with %u bytes of ranges",
+                        s->peer, (unsigned)(head->size - at));
     for (; used->n < n; used->n++)
         used->id[used->n] = hki_get_u64(body + at + 8 * used->n);
     return HK_OK;

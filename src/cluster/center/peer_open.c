@@ -16,12 +16,12 @@ static hk_status check_model(hki_session *s, const hki_msg_open *m) {
         return HK_OK;
     const hk_status status = hki_fail(
         HK_E_INVALID_ARG,
-        "%s: another model: its layout has the fingerprint %016llx, the "
-        "center's %016llx%s",
+        "%s: the worker's model has the layout fingerprint %016llx, the "
+        "center's model %016llx%s",
         s->peer, (unsigned long long)m->fingerprint,
         (unsigned long long)hki_layout_fingerprint(shard->layout),
         m->fingerprint == hki_layout_fingerprint(shard->layout)
-            ? "; the same variables, shared in another way"
+            ? "; the variables are the same, but not how they are shared"
             : "");
     hki_server_refuse(s->server, HK_REFUSED_FINGERPRINT, s->peer);
     return status;
@@ -122,7 +122,8 @@ static hk_status welcome(hki_session *s, const hki_msg_open *m,
     snprintf(path, sizeof path, "/proc/self/fd/%d", shard->file.fd);
     FILE *const readable = fopen(path, "rbe");
     if (readable == NULL)
-        return hki_fail(HK_E_IO, "%s: cannot hand out the center's memory",
+        return hki_fail(HK_E_IO,
+                        "%s: cannot send the shared memory of the center",
                         s->server->name);
     hk_status status = hki_conn_pass(s->f.conn, fileno(readable), deadline_ns);
     fclose(readable);
@@ -135,13 +136,13 @@ static hk_status welcome(hki_session *s, const hki_msg_open *m,
 // have proven who they are.
 static hk_status take_role(hki_session *s, const hki_msg_open *m) {
     if (m->role > HKI_ROLE_ADMIN)
-        return hki_fail(HK_E_DATA, "%s: an unknown role, %u", s->peer, m->role);
+        return hki_fail(HK_E_DATA, "%s: unknown role %u", s->peer, m->role);
     if (m->role == HKI_ROLE_WORKER && m->fingerprint == 0)
-        return hki_fail(HK_E_DATA, "%s: a worker without a model", s->peer);
+        return hki_fail(HK_E_DATA, "%s: a worker sent no model", s->peer);
     if (m->role == HKI_ROLE_ADMIN && !s->f.conn->proven)
         return hki_fail(HK_E_DENIED,
-                        "%s: an admin has the cluster key, or is the center's "
-                        "user on its host",
+                        "%s: access denied: an admin needs the cluster key, or "
+                        "has to be the center's user on its host",
                         s->peer);
     s->f.talk.peer = (uint8_t)(1u << m->role);
     return HK_OK;
@@ -159,8 +160,8 @@ static hk_status check_admitted(hki_session *s) {
         is_over(s->server))
         return HK_OK;
     return hki_fail(HK_E_CANCELLED,
-                    "%s: comes before the centers agree on where the run goes "
-                    "on",
+                    "%s: the centers have not yet agreed on the state from "
+                    "which the run continues; try again",
                     s->peer);
 }
 
@@ -175,8 +176,8 @@ hk_status hki_session_open(hki_session *s, int64_t deadline_ns) {
     if (m.n_shards != server->shard_opt.n_shards ||
         m.shard != server->shard_opt.shard)
         status = hki_fail(HK_E_INVALID_ARG,
-                          "%s: asks for shard %u of %u; this is shard %u of "
-                          "%u",
+                          "%s: connected to shard %u of %u, but this is shard "
+                          "%u of %u; check the order of the center addresses",
                           s->peer, m.shard, m.n_shards, server->shard_opt.shard,
                           server->shard_opt.n_shards);
     if (status == HK_OK)
@@ -187,8 +188,10 @@ hk_status hki_session_open(hki_session *s, int64_t deadline_ns) {
     if (status == HK_OK && hki_session_shard(s) == NULL &&
         s->f.talk.peer != HKI_BY_CENTER) {
         if (m.fingerprint == 0)
-            status = hki_fail(HK_E_STATE, "%s: the center has no model yet",
-                              server->name);
+            status = hki_fail(
+                HK_E_STATE,
+                "%s: the center has no model yet; no worker has joined",
+                server->name);
         else
             status = learn_model(s, deadline_ns);
     }

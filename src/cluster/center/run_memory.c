@@ -161,7 +161,7 @@ static hk_status get_members(run_state *t, const uint8_t *p, size_t bytes,
         HKI_TRY(hki_result_check(&m.result, from));
         if (m.id >= MAX_WORKERS || (i > 0 && m.id <= t->member[i - 1].id))
             return damaged(from, HEADER + (size_t)i * bytes,
-                           "workers are not in order");
+                           "the workers are not in order");
         t->member[t->count++] = m;
     }
     return HK_OK;
@@ -193,18 +193,19 @@ static hk_status get_state(run_state *t, const uint8_t *bytes, size_t size,
     const uint32_t n = hki_get_u32(body + 12);
     HKI_TRY(hki_data_plan_create(&t->plan));
     if (n > MAX_WORKERS || (size - header - 16) / one < n)
-        return damaged(from, header - 4, "more workers than it holds");
+        return damaged(from, header - 4,
+                       "there are more workers than the limit");
     const size_t at = header + (size_t)n * one;
     const uint64_t plan = hki_get_u64(bytes + at);
     if (plan != size - at - 16)
-        return damaged(from, at, "its length is wrong");
+        return damaged(from, at, "the length is wrong");
     const uint64_t seconds = hki_get_u64(body);
     memcpy(&t->seconds, &seconds, sizeof seconds);
     // Version 1 kept the calendar's time of the run's begin; 0: not begun.
     if (version == 1 && t->seconds > 0)
         t->seconds = HKI_MAX(hki_wall_seconds() - t->seconds, 0.0);
     if (!(t->seconds >= 0 && t->seconds < 1e18))
-        return damaged(from, header - 16, "its seconds are no time");
+        return damaged(from, header - 16, "the seconds are not a time");
     t->evaluator = (hki_get_u32(body + 8) & EVALUATOR) != 0;
     HKI_TRY(get_members(t, bytes + header, one, n, from));
     return version < 3 ? HK_OK
@@ -315,13 +316,13 @@ static hk_status save(hki_run_memory *k) {
     if (k->dirty && !k->failing) {
         k->failing_ns = hki_now_ns();
         hki_log(k->context, HK_LOG_WARNING,
-                "%s: exchanges go on; workers get no new data until this file "
-                "can be written: %s",
+                "%s: exchanges continue, but workers get no new data until "
+                "this file can be written: %s",
                 k->path, hk_last_error());
     } else if (!k->dirty && k->failing) {
         hki_log(k->context, HK_LOG_WARNING,
-                "%s: can be written again, after %.1f s", k->path,
-                1e-9 * (double)(hki_now_ns() - k->failing_ns));
+                "%s: can be written again after %.1f s; workers get new data",
+                k->path, 1e-9 * (double)(hki_now_ns() - k->failing_ns));
     }
     k->failing = k->dirty;
     return s;
@@ -335,9 +336,9 @@ static hk_status put_aside(hki_run_memory *k) {
     if (hki_io()->rename(k->path, aside.data) != 0)
         return hki_io_fail(errno, k->path, "rename");
     hki_log(k->context, HK_LOG_WARNING,
-            "%s: damaged, and renamed to %s: it is lost how long the run has "
-            "run, which workers are done and which data was used; the values "
-            "are not, and the data begins again with its first epoch",
+            "%s: damaged, and renamed to %s: the run's time, the list of "
+            "finished workers and the used data are lost; the values are not; "
+            "the data starts again with the first epoch",
             k->path, aside.data);
     return HK_OK;
 }
@@ -355,7 +356,7 @@ static hk_status load_bytes(hki_run_memory *k, const uint8_t *bytes,
     size_t n;
     const uint8_t *const newest = hki_run_file_newest(bytes, size, &n);
     if (newest == NULL)
-        return damaged(k->path, 0, "no whole memory of a run");
+        return damaged(k->path, 0, "not a complete memory of a run");
     HKI_TRY(take_state(k, newest, n, k->path));
     k->tried = k->state.seconds;
     if (newest[7] == magic[7] && n <= size / 2)
@@ -518,7 +519,7 @@ hk_status hki_run_memory_restore(hki_run_memory *k, const hki_buf *from) {
     const double seconds = t->seconds;
     const bool evaluator = t->evaluator;
     if (state_size(bytes, from->size) != from->size)
-        return damaged("snapshot", 0, "no whole memory of a run");
+        return damaged("snapshot", 0, "not a complete memory of a run");
     HKI_TRY(take_state(k, bytes, from->size, "snapshot"));
     k->state.seconds = HKI_MAX(t->seconds, seconds);
     k->state.evaluator |= evaluator;
@@ -616,7 +617,8 @@ static hk_status check_call(const hki_msg_call *c) {
         c->worker < MAX_WORKERS && c->nonce != 0 && c->used >= 0 &&
         (c->op != HKI_CALL_TAKE || c->units >= 0))
         return HK_OK;
-    return hki_fail(HK_E_DATA, "call %u of worker %u, process %u, used %lld",
+    return hki_fail(HK_E_DATA,
+                    "invalid call %u of worker %u, process %u, used %lld",
                     c->op, c->worker, c->nonce, (long long)c->used);
 }
 
@@ -635,7 +637,8 @@ static uint64_t hash_call(const hki_msg_call *call) {
 static hk_status repeat(const hki_msg_call *call, const member *m,
                         hki_msg_result *out) {
     if (m->asked != 0 && m->asked != hash_call(call))
-        return hki_fail(HK_E_DATA, "call %u of worker %u was another one",
+        return hki_fail(HK_E_DATA,
+                        "call %u of worker %u was repeated with other contents",
                         call->sequence, call->worker);
     *out = m->result;
     return HK_OK;
@@ -662,7 +665,8 @@ static hk_status serve(hki_run_memory *k, const hki_msg_call *call,
     if (call->sequence != 0 && call->sequence == m->sequence)
         return repeat(call, m, out);
     if (call->sequence < m->sequence)
-        return hki_fail(HK_E_STATE, "call %u of worker %u after call %u",
+        return hki_fail(HK_E_STATE,
+                        "call %u of worker %u came after its call %u",
                         call->sequence, call->worker, m->sequence);
     HKI_TRY(carry_out(k, call, live, m, out));
     m->sequence = call->sequence;
@@ -692,7 +696,8 @@ hk_status hki_run_memory_call(hki_run_memory *k, const hki_msg_call *call,
     HKI_TRY(check_call(call));
     HKI_LOCKED(&k->mutex);
     if (put_state(&k->state, 0, &before) != HK_OK)
-        return hki_fail(HK_E_UNAVAILABLE, "no memory for call %u of worker %u",
-                        call->sequence, call->worker);
+        return hki_fail(HK_E_UNAVAILABLE,
+                        "out of memory in call %u of worker %u", call->sequence,
+                        call->worker);
     return serve_and_save(k, call, live, &before, out);
 }

@@ -63,11 +63,11 @@ static hk_status find_shard(hk_center_server *s,
             if (opt->layout != NULL &&
                 !hki_layout_compare(opt->layout, opened->layout, text))
                 return hki_fail(HK_E_INVALID_ARG,
-                                "%s: %s holds another model: %s", s->name,
+                                "%s: %s has another model: %s", s->name,
                                 s->path, text);
             hki_log(s->context, HK_LOG_INFO,
-                    "%s: goes on from %s at global step %lld", s->name, s->path,
-                    (long long)atomic_load(&opened->global_step));
+                    "%s: continues from %s at global step %lld", s->name,
+                    s->path, (long long)atomic_load(&opened->global_step));
             return opt->reset_worker < 0
                        ? HK_OK
                        : hki_shard_reset(opened, opt->reset_worker);
@@ -75,9 +75,10 @@ static hk_status find_shard(hk_center_server *s,
     }
     s->is_new = true;
     if (opt->reset_worker >= 0)
-        return hki_fail(HK_E_NOT_FOUND,
-                        "%s: no center file in which to reset worker %lld",
-                        s->name, (long long)opt->reset_worker);
+        return hki_fail(
+            HK_E_NOT_FOUND,
+            "%s: there is no center file in which worker %lld could be reset",
+            s->name, (long long)opt->reset_worker);
     if (opt->layout != NULL)
         return make_from_layout(s, opt->layout, center);
     return HK_OK;
@@ -114,22 +115,24 @@ static hk_status check_options(const hk_center_server *s,
                                const hk_center_server_options *o) {
     const int64_t hour = 3600000;
     if (o->n_addresses == 0 || o->addresses == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "%s: no address to listen at",
-                        s->name);
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: no address to listen at (addresses)", s->name);
     if (o->lease_ms < 10 || o->lease_ms > 24 * hour || o->hello_ms < 1 ||
         o->hello_ms > hour || o->stall_ms < 1 || o->stall_ms > 24 * hour ||
         o->wait_ms < 1)
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: lease_ms %lld, hello_ms %lld, stall_ms %lld, "
-                        "wait_ms %lld",
+                        "%s: lease_ms %lld, hello_ms %lld, stall_ms %lld or "
+                        "wait_ms %lld is out of range",
                         s->name, (long long)o->lease_ms, (long long)o->hello_ms,
                         (long long)o->stall_ms, (long long)o->wait_ms);
     if (!(o->max_norm >= 0) || o->max_connections == 0)
-        return hki_fail(HK_E_INVALID_ARG, "%s: max_norm %g, max_connections %u",
-                        s->name, o->max_norm, o->max_connections);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "%s: max_norm %g is negative or max_connections %u is 0", s->name,
+            o->max_norm, o->max_connections);
     if (o->n_shards > 4096 || o->shard >= HKI_MAX(o->n_shards, (size_t)1))
-        return hki_fail(HK_E_INVALID_ARG, "%s: shard %u of %zu", s->name,
-                        o->shard, o->n_shards);
+        return hki_fail(HK_E_INVALID_ARG, "%s: there is no shard %u of %zu",
+                        s->name, o->shard, o->n_shards);
     return HK_OK;
 }
 
@@ -161,7 +164,7 @@ static hk_status copy_options(hk_center_server *s,
         o->shard == 0 && o->shards == NULL)
         return hki_fail(HK_E_INVALID_ARG,
                         "%s: durability %s: center 0 needs the addresses of "
-                        "all centers",
+                        "all centers (shards)",
                         s->name, o->durability);
     if (o->shards != NULL && o->n_shards > 1) {
         s->n_shards = o->n_shards;
@@ -212,9 +215,9 @@ static hk_status warn_of_mount(const hk_center_server *s, const char *mount) {
         snprintf(type, sizeof type, "%s", mount);
     if (hki_mount_is_copy_on_write(type))
         hki_log(s->context, HK_LOG_WARNING,
-                "%s: %s lies on a copy-on-write file system (%s), where no "
-                "space can be reserved: if its disk gets full, the center "
-                "ends, and goes on once there is room",
+                "%s: %s is on a copy-on-write file system (%s), where space "
+                "cannot be reserved: if the disk gets full, the center ends; "
+                "free some space and start it again",
                 s->name, s->path, type);
     return HK_OK;
 }
@@ -270,7 +273,8 @@ static void write_address(hk_center_server *s) {
     s->has_address_file = status == HK_OK;
     if (status != HK_OK)
         hki_log(s->context, HK_LOG_WARNING,
-                "%s: its address is not written: %s", s->name, hk_last_error());
+                "%s: cannot write the center's address: %s", s->name,
+                hk_last_error());
 }
 
 static void remove_address(const hk_center_server *s) {
@@ -316,7 +320,7 @@ static hk_status start(hk_center_server *s, const hk_center_server_options *o,
         hki_log(s->context, HK_LOG_INFO, "%s: listens at %s%s", s->name,
                 s->listener[i]->address,
                 s->listener[i]->scheme == HKI_TCP && o->insecure
-                    ? ", without encryption, as asked for"
+                    ? ", without encryption (insecure)"
                     : "");
     HKI_TRY(hki_thread_start(hki_server_accept_main, s, -1, "hooke-accept",
                              &s->acceptor));
@@ -433,8 +437,7 @@ hk_status hk_center_server_wait(hk_center_server *s, int64_t wait_ms,
         const int64_t slice = hki_now_ns() + (int64_t)HKI_TICK_MS * 1000000;
         (void)hki_cond_wait(&s->changed, &s->lock, HKI_MIN(slice, deadline));
         if (s->context != NULL && hk_stop_requested(s->context))
-            return hki_fail(HK_E_CANCELLED, "%s: a stop was asked for",
-                            s->name);
+            return hki_fail(HK_E_CANCELLED, "%s: stopped on request", s->name);
     }
     if (finished != NULL)
         *finished = is_done(s);

@@ -36,7 +36,8 @@ static void drop_oldest(hk_center_server *s) {
             oldest = i;
     if (oldest == NULL)
         return;
-    (void)hki_fail(HK_E_TIMEOUT, "%d connections have not said who they are",
+    (void)hki_fail(HK_E_TIMEOUT,
+                   "%d connections have not finished their handshake",
                    MAX_GREETING);
     hki_server_refuse(s, HK_REFUSED_FLOOD, oldest->from);
     oldest->since_ns = INT64_MAX; // not twice
@@ -68,7 +69,10 @@ static void add_session(hk_center_server *s, hki_conn *conn) {
     make_room(s);
     bool ok = s->n_sessions < s->max_connections;
     if (!ok) {
-        (void)hki_fail(HK_E_OVERFLOW, "%u connections are open", s->n_sessions);
+        (void)hki_fail(
+            HK_E_OVERFLOW,
+            "%u connections are open, which is the limit (max_connections)",
+            s->n_sessions);
         hki_server_refuse(s, HK_REFUSED_FLOOD, conn->peer);
     } else if (s->n_greeting >= MAX_GREETING) {
         drop_oldest(s);

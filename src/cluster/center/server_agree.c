@@ -86,10 +86,9 @@ static bool all_admitted(const hki_msg_held *h, size_t n) {
 // There is nothing to go back to: everybody hears it, and the run is over.
 static hk_status give_up(hk_center_server *s, const hki_shard_links *l,
                          int64_t deadline_ns) {
-    static const hki_msg_text m = {
-        .text = HKI_REASON_LOST
-        ": the machine of a center, and there is no snapshot that all centers "
-        "have"};
+    static const hki_msg_text m = {.text = HKI_REASON_LOST
+                                   ": the machine of a center went down, and "
+                                   "there is no snapshot of all centers"};
     for (size_t i = 0; i < l->n; i++) {
         hki_msg_state state;
         HKI_TRY(hki_msg_send(l->at[i], HKI_FINISH, &hki_body_text, &m,
@@ -104,8 +103,8 @@ static hk_status give_up(hk_center_server *s, const hki_shard_links *l,
 static hk_status go_back(hk_center_server *s, const hki_shard_links *l,
                          uint64_t number, int64_t deadline_ns) {
     hki_log(s->context, HK_LOG_WARNING,
-            "%s: the machine of a center was lost: all %zu centers go back to "
-            "their snapshot %llu",
+            "%s: the machine of a center went down: all %zu centers return to "
+            "snapshot %llu",
             s->name, l->n, (unsigned long long)number);
     return hki_lead_all(l->at, l->n, HKI_GATE_RESTORE, hki_new_id(), number,
                         deadline_ns);
@@ -185,10 +184,10 @@ static hk_status send_away(hki_session *s, int64_t deadline_ns) {
         (void)hki_cond_wait(&server->changed, &server->lock,
                             HKI_MIN(slice, deadline_ns));
         if (hki_now_ns() >= deadline_ns)
-            return hki_fail(HK_E_TIMEOUT,
-                            "%s: back to a snapshot: waited for connections "
-                            "to end",
-                            server->name);
+            return hki_fail(
+                HK_E_TIMEOUT,
+                "%s: return to a snapshot: connections did not end in time",
+                server->name);
     }
     return HK_OK;
 }
@@ -199,15 +198,15 @@ static hk_status restore(hki_session *s, uint64_t number, uint64_t run_id,
     hki_shard *const shard = hki_session_shard(s);
     HKI_SCOPED(hki_buf_deinit) hki_buf run = {0};
     if (shard == NULL || server->path == NULL || number == 0 || run_id == 0)
-        return hki_fail(HK_E_NOT_FOUND, "%s: no snapshot %llu", server->name,
-                        (unsigned long long)number);
+        return hki_fail(HK_E_NOT_FOUND, "%s: there is no snapshot %llu",
+                        server->name, (unsigned long long)number);
     atomic_store(&server->admitted, false);
     HKI_TRY(send_away(s, deadline_ns));
     HKI_TRY(hki_shard_restore(shard, &server->shard_opt, number, run_id, &run));
     if (server->memory != NULL && run.size > 0)
         HKI_TRY(hki_run_memory_restore(server->memory, &run));
     hki_log(server->context, HK_LOG_WARNING,
-            "%s: back at snapshot %llu, global step %lld", server->name,
+            "%s: returned to snapshot %llu, global step %lld", server->name,
             (unsigned long long)number,
             (long long)atomic_load(&shard->global_step));
     return HK_OK;
@@ -218,7 +217,7 @@ static hk_status act(hki_session *s, const hki_msg_gate *m, uint64_t number) {
     case HKI_GATE_KEEP:
         return s->server->path != NULL
                    ? hki_shard_keep(s->server->path, number)
-                   : hki_fail(HK_E_NOT_FOUND, "%s: no snapshots",
+                   : hki_fail(HK_E_NOT_FOUND, "%s: there are no snapshots",
                               s->server->name);
     case HKI_GATE_RESTORE:
         return restore(s, number, m->ticket, hki_deadline((int64_t)m->wait_ms));
@@ -228,7 +227,8 @@ static hk_status act(hki_session *s, const hki_msg_gate *m, uint64_t number) {
         atomic_store(&s->server->admitted, true);
         return HK_OK;
     default:
-        return hki_fail(HK_E_DATA, "%s: gate action %u", s->peer, m->action);
+        return hki_fail(HK_E_DATA, "%s: unknown gate action %u", s->peer,
+                        m->action);
     }
 }
 

@@ -107,7 +107,8 @@ hk_status hk_center_server_worker(hk_center_server *s, uint32_t id,
     hki_shard *const shard = atomic_load(&s->shard);
     if (shard == NULL || id >= shard->opt.max_workers ||
         shard->file.worker[id].incarnation == 0)
-        return hki_fail(HK_E_NOT_FOUND, "%s: no worker %u", s->name, id);
+        return hki_fail(HK_E_NOT_FOUND, "%s: there is no worker %u", s->name,
+                        id);
     HKI_LOCKED(&shard->lock);
     const hki_shard_seat *const seat = &shard->seat[id];
     const hki_worker_record *const w = &shard->file.worker[id];

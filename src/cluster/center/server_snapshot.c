@@ -52,7 +52,7 @@ static hk_status take_turn(hk_center_server *s, bool own,
     }
     return mine ? HK_OK
                 : hki_fail(HK_E_TIMEOUT,
-                           "%s: snapshot: waited for another one to end",
+                           "%s: snapshot: another snapshot did not end in time",
                            s->name);
 }
 
@@ -126,7 +126,9 @@ static hk_status check_values(const hk_center_server *s) {
     const hki_shard *const shard = atomic_load(&s->shard);
     return hki_load64(&shard->file.head->initialised)
                ? HK_OK
-               : hki_fail(HK_E_STATE, "%s: snapshot: no values yet", s->name);
+               : hki_fail(HK_E_STATE,
+                          "%s: snapshot: the center has no values yet",
+                          s->name);
 }
 
 // ---- this shard alone -------------------------------------------------------
@@ -210,10 +212,10 @@ hk_status hki_server_copy_all(hk_center_server *s, const char *who,
     hk_status status;
     if (s->shard_opt.shard != 0 || s->shards == NULL)
         return hki_fail(
-            HK_E_UNSUPPORTED, "%s: shard %u of %u cannot copy them all: %s",
+            HK_E_UNSUPPORTED, "%s: shard %u of %u cannot copy all shards: %s",
             s->name, s->shard_opt.shard, s->shard_opt.n_shards,
-            s->shard_opt.shard != 0 ? "shard 0 does that"
-                                    : "it does not know where the others are "
+            s->shard_opt.shard != 0 ? "ask shard 0"
+                                    : "it has no addresses of the others "
                                       "(hk_center_server_options.shards)");
     HKI_TRY(check_values(s));
     do
@@ -256,8 +258,8 @@ static void write_snapshot(hk_center_server *s) {
     const hk_status status =
         try_snapshot(s, hki_deadline(HKI_MAX(s->period_ms, 2 * s->lease_ms)));
     if (status != HK_OK && status != HK_E_CANCELLED)
-        hki_log(s->context, HK_LOG_WARNING, "%s: no snapshot: %s", s->name,
-                hk_last_error());
+        hki_log(s->context, HK_LOG_WARNING, "%s: the snapshot failed: %s",
+                s->name, hk_last_error());
 }
 
 // Looks whether a shard has been started again; when to look the next time.

@@ -47,8 +47,8 @@ static hk_status tie(hk_worker *w, const hk_worker_options *o, float *x,
     const hki_method *const m = w->center->method;
     if (m->worker == HKI_WORKER_GRADIENT || (m->flags & HKI_METHOD_FAST_RATE))
         return hki_fail(HK_E_UNSUPPORTED,
-                        "worker: method %s wants gradients or a learning "
-                        "rate: hk_elastic takes them",
+                        "worker: method %s needs gradients or a learning rate; "
+                        "use hk_elastic, which sends them",
                         m->name);
     HKI_TRY(hk_elastic_create(&e, NULL, w->center, &w->elastic));
     return hk_elastic_init(w->elastic, x, o->task);
@@ -64,10 +64,10 @@ hk_status hk_worker_open(const hk_worker_options *opt, float *x, size_t n,
     HKI_TRY(hki_options_copy(&o, sizeof o, opt, "worker"));
     if (o.connect == NULL || x == NULL || n == 0 || n > INT64_MAX / 8 ||
         o.num_worker == 0)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "worker: no connection, no values (%zu), or "
-                        "num_worker %u",
-                        n, o.num_worker);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "worker: connection is NULL, n is %zu or num_worker is %u", n,
+            o.num_worker);
     HKI_SCOPED(hk_worker_close_at) hk_worker *w = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *w, &w));
     HKI_TRY(tie(w, &o, x, n));

@@ -12,7 +12,7 @@ hk_status hki_remote_get(const hk_center *c, const char *what,
     *out = hki_remote_of(c);
     if (*out == NULL)
         return hki_fail(c == NULL ? HK_E_INVALID_ARG : HK_E_UNSUPPORTED,
-                        "%s: for centers of hk_center_connect", what);
+                        "%s: is only for centers of hk_center_connect", what);
     return HK_OK;
 }
 
@@ -23,7 +23,7 @@ static hk_status remote_join(hk_center *c, int32_t task, int64_t deadline_ns,
     hki_remote *const r = (hki_remote *)c;
     hki_member_link *w;
     if (r->role == HKI_ROLE_OBSERVER)
-        return hki_fail(HK_E_DENIED, "%s: an observer does not join", c->name);
+        return hki_fail(HK_E_DENIED, "%s: an observer cannot join", c->name);
     HKI_TRY(hki_member_create(r, &w));
     const hk_status s = hki_member_join(w, task, deadline_ns);
     if (s != HK_OK) {
@@ -62,11 +62,10 @@ static hk_status hand_in_all(hki_member_link *w, int64_t deadline_ns) {
     const hk_status s = hand_in(w, deadline_ns);
     if (s == HK_OK)
         return HK_OK;
-    return hki_fail(s,
-                    "%s: worker %u leaves without handing in all of exchange "
-                    "%llu: %s",
-                    w->remote->base.name, w->m.id,
-                    (unsigned long long)w->exchange, hk_last_error());
+    return hki_fail(
+        s, "%s: worker %u leaves, and exchange %llu was not completed: %s",
+        w->remote->base.name, w->m.id, (unsigned long long)w->exchange,
+        hk_last_error());
 }
 
 static hk_status leave(hki_member_link *w, int64_t steps_done,
@@ -165,8 +164,9 @@ static hk_status remote_order_save(hk_center *c, void *buf, size_t capacity,
     (void)buf;
     (void)capacity;
     (void)size;
-    return hki_fail(HK_E_STATE, "%s: a center server records no order",
-                    c->name);
+    return hki_fail(
+        HK_E_STATE,
+        "%s: a center server does not record the order of exchanges", c->name);
 }
 
 bool hki_center_finished(const hk_center *c) {
@@ -214,7 +214,7 @@ void hki_center_fail(hk_center *c, int32_t worker, const char *why) {
     if (w == NULL)
         return;
     snprintf(w->failure, sizeof w->failure, "%s",
-             why[0] != '\0' ? why : "no error is known");
+             why[0] != '\0' ? why : "no error was reported");
     hki_member_done(w);
 }
 
@@ -226,7 +226,8 @@ hk_status hki_center_report(hk_center *c, int32_t worker,
         return hki_fail(HK_E_INVALID_ARG, "%s: report is NULL", c->name);
     hki_member_link *const w = lock_worker(r, worker);
     if (w == NULL)
-        return hki_fail(HK_E_NOT_FOUND, "%s: report: no worker %d here",
+        return hki_fail(HK_E_NOT_FOUND,
+                        "%s: report: worker %d has not joined over this handle",
                         c->name, worker);
     w->news = *report;
     w->has_news = true;

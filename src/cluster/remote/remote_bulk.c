@@ -122,8 +122,8 @@ static hk_status init_other(hki_member_link *w, hki_link *l, const float *x,
     if (granted) {
         if (!fresh)
             hki_log(r->context, HK_LOG_WARNING,
-                    "%s: worker %u: shard %u is empty while the first one is "
-                    "not; it gets this worker's values",
+                    "%s: worker %u: shard %u has no values, but shard 0 has; "
+                    "it gets this worker's values",
                     r->base.name, w->m.id, l->shard);
         HKI_TRY(
             send_values(r, l, x, NULL, run_id, hki_with_grace(deadline_ns)));
@@ -202,7 +202,7 @@ static hk_status take_side(hki_remote *r, hki_link *l, const hki_frame *head,
     const size_t n = (size_t)hki_layout_side_bytes(r->base.layout);
     HKI_FREED uint8_t *copy = NULL;
     if (head->size != n || side == NULL)
-        return hki_fail(HK_E_DATA, "%s: a side block of %u bytes",
+        return hki_fail(HK_E_DATA, "%s: invalid side block of %u bytes",
                         l->f.conn->peer, head->size);
     HKI_TRY(hki_alloc_array(n, 1, &copy));
     HKI_TRY(hki_frame_take(&l->f, copy, n, deadline_ns, "side block"));
@@ -299,8 +299,8 @@ hk_status hki_member_pull(hki_member_link *w, float *x, float *view, void *side,
         HKI_TRY(hki_member_mend(w, deadline_ns));
         if (w->rejoin)
             return hki_fail(HK_E_UNAVAILABLE,
-                            "%s: pull of worker %u: the center lost its state "
-                            "and has started again",
+                            "%s: pull of worker %u: the center has lost its "
+                            "state and was started again",
                             w->remote->base.name, w->m.id);
         const hk_status s = try_pull(w, x, view, side, exchanged_only,
                                      deadline_ns, global_step, &at);

@@ -79,7 +79,7 @@ static hk_status call_until(hki_remote *r, hki_msg_call *m, const char *what,
         }
         if (hki_now_ns() >= deadline_ns)
             return hki_fail(HK_E_TIMEOUT,
-                            "worker %u waited for center 0 to %s: %s",
+                            "worker %u: center 0 did not %s in time: %s",
                             m->worker, what, hk_last_error());
         if (hki_nap(r->context, pause))
             return hki_fail(HK_E_CANCELLED, "worker %u: stopped", m->worker);
@@ -180,9 +180,9 @@ static void give_own(hki_remote *r, hki_range_source *l, hk_range *out) {
     *out = own_range(r, l);
     if (l->own_units == 0)
         hki_log(r->context, HK_LOG_WARNING,
-                "%s: worker %u: the center has leased no data for %.1f s: it "
-                "trains on with its own share of epoch %lld, which is not "
-                "counted",
+                "%s: worker %u: the center has leased no data for %.1f s; the "
+                "worker continues with its own share of epoch %lld, which is "
+                "not counted as used",
                 r->base.name, l->worker,
                 (double)(hki_now_ns() - l->since_ns) * 1e-9,
                 (long long)out->epoch);
@@ -231,7 +231,7 @@ static hk_status after_question(hki_remote *r, uint32_t worker, uint32_t set,
     if (l->own_units > 0)
         hki_log(r->context, HK_LOG_WARNING,
                 "%s: worker %u: the center answers again after %.1f s; %lld "
-                "units were trained on without being counted",
+                "units of data were used without being counted",
                 r->base.name, worker, (double)(now - l->since_ns) * 1e-9,
                 (long long)l->own_units);
     l->since_ns = l->own_units = 0;
@@ -246,7 +246,9 @@ static hk_status after_question(hki_remote *r, uint32_t worker, uint32_t set,
 static hk_status check_id(int32_t worker) {
     if (worker >= 0)
         return HK_OK;
-    return hki_fail(HK_E_STATE, "ranges of data are for workers that joined");
+    return hki_fail(
+        HK_E_STATE,
+        "leased ranges of data are only for workers that have joined");
 }
 
 hk_status hk_center_declare_set(hk_center *c, int32_t worker,
@@ -269,8 +271,8 @@ hk_status hk_center_declare_set(hk_center *c, int32_t worker,
                         what->name, HK_SET_NAME - 1);
     snprintf(m.name, sizeof m.name, "%s", what->name);
     hki_msg_result r;
-    HKI_TRY(hki_center_call(c, &m, "hear of a set of data",
-                            hki_deadline(wait_ms), &r));
+    HKI_TRY(hki_center_call(c, &m, "register a data set", hki_deadline(wait_ms),
+                            &r));
     *set = r.set;
     *seed = r.seed;
     return note_set(hki_remote_of(c), &m, r.set);
@@ -283,10 +285,10 @@ static hk_status ask_range(hki_remote *r, uint32_t worker, uint32_t set,
     pthread_mutex_lock(&r->lock);
     m.units = units_held(r, worker);
     pthread_mutex_unlock(&r->lock);
-    HKI_TRY(hki_center_call(&r->base, &m, "lend a range of data",
+    HKI_TRY(hki_center_call(&r->base, &m, "lease a range of data",
                             hki_deadline(wait_ms), &result));
     if (result.status == HK_E_END)
-        return hki_fail(HK_E_END, "the data is used up");
+        return hki_fail(HK_E_END, "all epochs of the data are done");
     if (result.status != HK_OK)
         return hki_fail((hk_status)result.status,
                         "worker %u: the rest of the data is leased to other "
@@ -382,12 +384,13 @@ static hk_status return_one(hk_center *c, int32_t worker, uint64_t id,
                             .range = id,
                             .used = used};
     hki_msg_result r;
-    HKI_TRY(hki_center_call(c, &m, "take a range of data back",
+    HKI_TRY(hki_center_call(c, &m, "take back a range of data",
                             hki_deadline(wait_ms), &r));
     if (r.status != HK_OK)
         hki_log(((hki_remote *)c)->context, HK_LOG_WARNING,
-                "worker %d was silent for longer than its lease: somebody else "
-                "has range %llu of the data, too",
+                "worker %d gave no sign of life for longer than the membership "
+                "timeout (lease_ms): range %llu of the data was also leased to "
+                "another worker",
                 worker, (unsigned long long)id);
     return HK_OK;
 }

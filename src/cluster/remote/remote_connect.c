@@ -58,13 +58,15 @@ void hki_remote_destroy(hk_center *c) {
 
 static hk_status check_options(const hk_connect_options *o) {
     if (o->n_addresses == 0 || o->addresses == NULL || o->n_addresses > 4096)
-        return hki_fail(HK_E_INVALID_ARG, "connect: %zu addresses",
-                        o->n_addresses);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "connect: %zu addresses of centers; 1 to 4096 are possible",
+            o->n_addresses);
     if (o->connect_ms < 0 || o->retry_ms < 0 || o->lost_ms < 0 ||
         o->row_period == 0)
         return hki_fail(HK_E_INVALID_ARG,
-                        "connect: connect_ms %lld, retry_ms %lld, lost_ms "
-                        "%lld, row_period %u",
+                        "connect: connect_ms %lld, retry_ms %lld, lost_ms %lld "
+                        "or row_period %u is out of range",
                         (long long)o->connect_ms, (long long)o->retry_ms,
                         (long long)o->lost_ms, o->row_period);
     if ((int)o->compression < HK_COMPRESS_NONE ||
@@ -168,7 +170,8 @@ static hk_status adopt(hki_remote *r, const hk_connect_options *o,
                           r->n_shards, r->name));
     if (r->plan.hash != w->plan)
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: center and worker cut the vector differently",
+                        "%s: center and worker divide the vector into "
+                        "different chunks; both need the same version of Hooke",
                         r->name);
     r->lease_ms = w->lease_ms;
     r->encoding = (hki_encoding)o->compression;
@@ -186,8 +189,8 @@ hk_status hki_remote_pause(const hki_remote *r, int64_t *pause_ms,
     const int64_t left = (deadline_ns - hki_now_ns()) / 1000000;
     if (*pause_ms < 1000 && 2 * *pause_ms >= 1000)
         hki_log(r->context, HK_LOG_WARNING,
-                "%s; tries for %lld more seconds (connect_ms)", hk_last_error(),
-                (long long)(left / 1000));
+                "%s; trying for %lld more seconds (connect_ms)",
+                hk_last_error(), (long long)(left / 1000));
     struct pollfd wake = {.fd = r->wake_fd, .events = POLLIN};
     if (hki_nap(r->context, HKI_MIN(*pause_ms, HKI_MAX(left, 1))) ||
         poll(&wake, 1, 0) > 0)
@@ -217,7 +220,7 @@ static hk_status explain_model(hki_remote *r, int64_t deadline_ns) {
     if (known && hki_layout_compare(mine, theirs, text))
         for (size_t i = 0; i < hki_layout_entry_count(mine); i++)
             if (my_share[i] != their_share[i]) {
-                snprintf(text, sizeof text, "%.200s is shared in another way",
+                snprintf(text, sizeof text, "%.200s is shared differently",
                          hk_layout_entry(mine, i)->name);
                 break;
             }
@@ -283,8 +286,8 @@ hk_status hki_center_connect(const hk_connect_options *opt, const hki_tap *tap,
     HKI_TRY(check_options(&o));
     if (layout == NULL && !o.observer)
         return hki_fail(HK_E_INVALID_ARG,
-                        "connect: the layout is NULL, which only an observer "
-                        "may leave to the center");
+                        "connect: the layout is NULL; only an observer can get "
+                        "it from the center");
     hki_remote *r;
     HKI_TRY(hki_zalloc_array(1, sizeof *r, &r));
     r->base.ops = &hki_remote_ops;

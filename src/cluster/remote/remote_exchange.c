@@ -91,10 +91,11 @@ static void clear_rest(const hki_member_link *w, const hki_exchange *ex) {
 static hk_status rejoin(hki_member_link *w, hki_exchange *ex) {
     hki_remote *const r = w->remote;
     const hki_method *const m = r->base.method;
-    hki_log(r->context, HK_LOG_WARNING,
-            "%s: worker %u: the center lost its state and has started again, "
-            "or has put this worker out of a round; joining it again",
-            r->base.name, w->m.id);
+    hki_log(
+        r->context, HK_LOG_WARNING,
+        "%s: worker %u: the center has lost its state and was started again, "
+        "or has removed this worker from a round; the worker joins again",
+        r->base.name, w->m.id);
     HKI_TRY(hki_member_join(w, (int32_t)w->m.id, ex->deadline_ns));
     HKI_TRY(hki_member_init(w, ex->x, ex->side, ex->deadline_ns));
     if (m->worker == HKI_WORKER_ELASTIC || ex->diff != NULL)
@@ -140,9 +141,10 @@ static hk_status run(hki_member_link *w, hki_exchange *ex, int64_t patience_ms,
 static hk_status away_for_good(const hki_member_link *w) {
     const double seconds =
         (double)(hki_now_ns() - atomic_load(&w->away_since)) * 1e-9;
-    return hki_fail(HK_E_UNAVAILABLE,
-                    "%s: worker %u: the center has been away for %.0f s",
-                    w->remote->base.name, w->m.id, seconds);
+    return hki_fail(
+        HK_E_UNAVAILABLE,
+        "%s: worker %u: no connection to the center for %.0f s (lost_ms)",
+        w->remote->base.name, w->m.id, seconds);
 }
 
 // True when the worker trains on; *s: or fails.
@@ -258,9 +260,10 @@ static hk_status round_of(hki_member_link *w, hki_exchange *ex) {
         HKI_TRY(try_round(w, ex, &gave_up));
     while (gave_up && w->rejoin && hki_now_ns() < ex->deadline_ns);
     if (gave_up)
-        return hki_fail(HK_E_UNAVAILABLE,
-                        "%s: worker %u: the center went away in a round",
-                        r->base.name, w->m.id);
+        return hki_fail(
+            HK_E_UNAVAILABLE,
+            "%s: worker %u: the connection to the center was lost in a round",
+            r->base.name, w->m.id);
     end_round(w);
     if (r->base.method->center == HKI_CENTER_ROUND_SUM)
         return HK_OK;

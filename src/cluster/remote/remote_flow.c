@@ -142,8 +142,7 @@ static hk_status push_out(hki_member_link *w, hki_link *l, hki_exchange *ex,
 
 static hk_status out_of_place(const hki_link *l, const hki_frame *f) {
     return hki_fail(HK_E_DATA,
-                    "%s: %s of %u bytes, exchange %llu, unit %u is out of "
-                    "place",
+                    "%s: unexpected %s of %u bytes, exchange %llu, chunk %u",
                     l->f.conn->peer, hki_type_name(f->type), f->size,
                     (unsigned long long)f->exchange, f->unit);
 }
@@ -347,8 +346,8 @@ static hk_status wait_any(hki_member_link *w, int64_t deadline_ns) {
 
 static hk_status stalled(const hki_member_link *w, const hki_link *l) {
     return hki_fail(HK_E_TIMEOUT,
-                    "%s: worker %u waited for unit %u of exchange %llu at "
-                    "shard %u (%s)",
+                    "%s: worker %u: chunk %u of exchange %llu did not arrive "
+                    "in time from shard %u (%s)",
                     w->remote->base.name, w->m.id, l->acked,
                     (unsigned long long)l->exchange, l->shard, l->f.conn->peer);
 }

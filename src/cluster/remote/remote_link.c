@@ -55,15 +55,15 @@ static hk_status check_welcome(const hki_remote *r, const hki_link *l) {
     if (w->window < 2 || w->window > 4096 || w->lease_ms == 0 ||
         w->chunk_floats < 16 || w->chunk_floats > 1u << 28 ||
         hki_method_get((hk_method)w->method) == NULL)
-        return hki_fail(HK_E_DATA,
-                        "%s: a welcome with window %u, chunks of %u, method "
-                        "%u",
-                        peer, w->window, w->chunk_floats, w->method);
+        return hki_fail(
+            HK_E_DATA,
+            "%s: invalid welcome: window %u, chunks of %u floats, method %u",
+            peer, w->window, w->chunk_floats, w->method);
     if (r->base.method != NULL &&
         (w->plan != r->plan.hash || w->method != (uint32_t)r->base.method->id))
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: the center has changed: method %u, chunks of %u "
-                        "floats",
+                        "%s: the center was started with other options: method "
+                        "%u, chunks of %u floats",
                         peer, w->method, w->chunk_floats);
     return HK_OK;
 }
@@ -76,8 +76,8 @@ static hk_status take_memory(hki_link *l, int64_t deadline_ns) {
         return HK_OK;
     if (w->ring_bytes > SIZE_MAX / 2 || w->map_bytes > SIZE_MAX / 2 ||
         w->values_offset > w->map_bytes || w->values_offset % 64 != 0)
-        return hki_fail(HK_E_DATA, "%s: memory of %llu bytes", l->f.conn->peer,
-                        (unsigned long long)w->map_bytes);
+        return hki_fail(HK_E_DATA, "%s: invalid shared memory of %llu bytes",
+                        l->f.conn->peer, (unsigned long long)w->map_bytes);
     HKI_TRY(hki_conn_take(l->f.conn, l->f.wake_fd, deadline_ns, &fd));
     HKI_TRY(hki_region_map(&l->map, fd, (size_t)w->map_bytes, false,
                            l->f.conn->peer));
@@ -91,7 +91,7 @@ static hk_status learn_model(hki_remote *r, hki_link *l, const hki_frame *head,
                              int64_t deadline_ns) {
     if (head->type != HKI_LAYOUT)
         return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: the center does not tell its model",
+                        "%s: the center does not send its model",
                         l->f.conn->peer);
     HKI_FREED uint8_t *bytes = NULL;
     HKI_TRY(hki_alloc_array(head->size, 1, &bytes));
@@ -282,8 +282,8 @@ static void adopt_cursor(hki_remote *r, hki_link *l, const hki_msg_joined *at) {
     if (l->known) {
         if (at->applied < l->acked || at->applied > l->computed) {
             hki_log(r->context, HK_LOG_WARNING,
-                    "%s: shard %u is at unit %u of exchange %llu; the worker "
-                    "knew of %u to %u",
+                    "%s: shard %u has applied chunk %u of exchange %llu; this "
+                    "worker expected %u to %u",
                     r->base.name, l->shard, at->applied,
                     (unsigned long long)l->exchange, l->acked, l->computed);
             l->state = HKI_FLOW_NONE;
@@ -293,8 +293,9 @@ static void adopt_cursor(hki_remote *r, hki_link *l, const hki_msg_joined *at) {
     } else if (at->exchange > l->exchange || l->computed > 0) {
         // The center went back to an older state: what it lost is lost.
         hki_log(r->context, HK_LOG_WARNING,
-                "%s: shard %u has forgotten exchange %llu", r->base.name,
-                l->shard, (unsigned long long)l->exchange);
+                "%s: shard %u has lost exchange %llu (it returned to an older "
+                "state)",
+                r->base.name, l->shard, (unsigned long long)l->exchange);
         l->state = HKI_FLOW_NONE;
         return;
     }
@@ -357,8 +358,8 @@ hk_status hki_member_mend(hki_member_link *w, int64_t deadline_ns) {
     hki_remote *const r = w->remote;
     if (w->fenced)
         return hki_fail(HK_E_STATE,
-                        "%s: worker %u of incarnation %u is fenced off: "
-                        "another process has taken its place",
+                        "%s: worker %u of incarnation %u is refused: another "
+                        "process has joined with the same index",
                         r->base.name, w->m.id, w->incarnation);
     for (;;) {
         int64_t next;
@@ -372,7 +373,7 @@ hk_status hki_member_mend(hki_member_link *w, int64_t deadline_ns) {
         if (HKI_MIN(next, deadline_ns) == deadline_ns ||
             hki_now_ns() >= deadline_ns)
             return hki_fail(HK_E_UNAVAILABLE,
-                            "%s: worker %u: the center is away (%s)",
+                            "%s: worker %u: no connection to the center (%s)",
                             r->base.name, w->m.id, hk_last_error());
         HKI_TRY(pause_until(r, next));
     }
@@ -386,8 +387,9 @@ bool hki_link_broke(hki_member_link *w, hki_link *l, hk_status s) {
     l->retry_ns = 0;
     if (!atomic_exchange(&w->away, true))
         atomic_store(&w->away_since, hki_now_ns());
-    hki_log(r->context, HK_LOG_INFO, "%s: worker %u: lost shard %u: %s",
-            r->base.name, w->m.id, l->shard, hk_last_error());
+    hki_log(r->context, HK_LOG_INFO,
+            "%s: worker %u: lost the connection to shard %u: %s", r->base.name,
+            w->m.id, l->shard, hk_last_error());
     return true;
 }
 
@@ -400,9 +402,10 @@ hk_status hki_member_ask(hki_member_link *w, uint32_t shard, hki_type type,
     for (;;) {
         HKI_TRY(hki_member_mend(w, deadline_ns));
         if (w->rejoin)
-            return hki_fail(HK_E_STATE,
-                            "%s: %s: the center has forgotten worker %u",
-                            w->remote->base.name, what, w->m.id);
+            return hki_fail(
+                HK_E_STATE,
+                "%s: %s: the center does not know worker %u any more",
+                w->remote->base.name, what, w->m.id);
         hki_msg_state state;
         hk_status s = hki_msg_send(&l->f, type, b, msg,
                                    hki_with_grace(deadline_ns), what);

@@ -152,8 +152,9 @@ static void keep(hki_member_link *w, int64_t *again) {
         s = hki_member_settle(w, deadline);
     if (s == HK_OK) {
         atomic_store(&w->away, false);
-        hki_log(r->context, HK_LOG_INFO, "%s: worker %u: back after %.1f s",
-                r->base.name, w->m.id,
+        hki_log(r->context, HK_LOG_INFO,
+                "%s: worker %u: connected again after %.1f s", r->base.name,
+                w->m.id,
                 (double)(hki_now_ns() - atomic_load(&w->away_since)) * 1e-9);
     } else {
         *again = HKI_MIN(*again, HKI_MIN(next, hki_deadline(200)));

@@ -151,8 +151,8 @@ static hk_status post(hk_center *c, uint32_t n, const char *key,
     hki_remote *r;
     HKI_TRY(hki_remote_get(c, "post", &r));
     if (key == NULL || strlen(key) > HKI_BOARD_KEY || size > HKI_BOARD_VALUE)
-        return hki_fail(HK_E_INVALID_ARG, "%s: a note of %zu bytes", c->name,
-                        size);
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: a note of %zu bytes is too large", c->name, size);
     hki_msg_note m = {.if_absent = if_absent, .size = (uint32_t)size};
     snprintf(m.key, sizeof m.key, "%s", key);
     uint8_t body[HKI_MAX_MESSAGE + HKI_BOARD_VALUE], state[HKI_MAX_MESSAGE];
@@ -198,8 +198,10 @@ hk_status hki_center_read(hk_center *c, const char *key, void *value,
                        .what = "note"};
     HKI_TRY(ask(r, &q, deadline_ns, size));
     if (*size > capacity)
-        return hki_fail(HK_E_OVERFLOW, "board: note %s has %zu bytes", key,
-                        *size);
+        return hki_fail(
+            HK_E_OVERFLOW,
+            "board: the note %s has %zu bytes, more than the given room", key,
+            *size);
     memcpy(value, note, *size);
     return HK_OK;
 }

@@ -26,12 +26,12 @@ hk_status hki_center_file_place(const char *directory, uint32_t shard,
                                 uint32_t n_shards, const char *type, char *path,
                                 size_t capacity) {
     if (hki_mount_is_network(type))
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "%s lies on a network file system (%s), which cannot "
-                        "hold a center file: give --center-file a path on a "
-                        "disk of this machine, or --center-file none to live "
-                        "in memory",
-                        directory, type);
+        return hki_fail(
+            HK_E_UNSUPPORTED,
+            "%s is on a network file system (%s), where a center file cannot "
+            "be stored: set --center-file to a path on a disk of this machine, "
+            "or to none to keep the center in memory",
+            directory, type);
     const int n =
         n_shards > 1
             ? snprintf(path, capacity, "%s/center-%u.bin", directory, shard)
@@ -67,8 +67,8 @@ static hk_status start(gathered *g, const hki_shard *s, const char *path) {
     const hki_center_head *const h = s->file.head;
     if (!h->initialised)
         return hki_fail(HK_E_STATE,
-                        "%s: a center file without values: no worker has come "
-                        "yet",
+                        "%s: the center file has no values, because no worker "
+                        "has joined yet",
                         path);
     g->run_id = h->run_id;
     g->cut = h->cut;
@@ -133,8 +133,8 @@ static hk_status gather(gathered *g, const char *path) {
             missing++;
         return hki_fail(
             HK_E_NOT_FOUND,
-            "%s: one of %u parts of a center; part %u is not in %s: "
-            "put the files of all centers of the run there",
+            "%s: the file of one shard of %u; the file of shard %u is not in "
+            "%s: copy the files of all shards of the run into this folder",
             path, g->n, missing, folder);
     }
     return HK_OK;

@@ -62,8 +62,8 @@ static bool metric_reached(const hk_role_center *c, char *reason,
         (c->limits.lower ? m->value > c->limits.target
                          : m->value < c->limits.target))
         return false;
-    snprintf(reason, capacity, "metric: %s is %g, the target is %g", m->name,
-             m->value, c->limits.target);
+    snprintf(reason, capacity, "metric: %s is %g and has reached the target %g",
+             m->name, m->value, c->limits.target);
     return true;
 }
 
@@ -84,7 +84,7 @@ static bool limit_reached(hk_role_center *c, const hk_server_info *info,
     if (metric_reached(c, reason, capacity))
         return true;
     if (hki_run_memory_facts(c->memory).used_up) {
-        snprintf(reason, capacity, "epochs: the data is used up");
+        snprintf(reason, capacity, "epochs: all epochs of the data are done");
         return true;
     }
     return false;
@@ -117,7 +117,8 @@ static bool deserted(hk_role_center *c, const hk_server_info *info,
     if (c->empty_ns == 0)
         c->empty_ns = hki_now_ns();
     if (c->memory != NULL && all_done(c, info)) {
-        snprintf(reason, capacity, "epochs: every worker is through its data");
+        snprintf(reason, capacity,
+                 "epochs: every worker has finished its data");
         return true;
     }
     if (!hki_past(c->empty_ns, c->linger_ms))
@@ -135,10 +136,10 @@ static hk_status tick(hk_role_center *c, const hk_server_info *info) {
     const bool began = info->center.joins > 0 || info->center.initialised != 0;
     if (!began) {
         if (hki_past(c->born_ns, c->start_ms))
-            return hki_fail(HK_E_TIMEOUT,
-                            "center: waited %g seconds for a first worker "
-                            "(start_ms)",
-                            1e-3 * (double)c->start_ms);
+            return hki_fail(
+                HK_E_TIMEOUT,
+                "center: no worker joined within %g seconds (start_ms)",
+                1e-3 * (double)c->start_ms);
         return HK_OK;
     }
     if (c->memory != NULL) {
@@ -197,14 +198,15 @@ static hk_status wait_for_evaluator(hk_role_center *c) {
         }
         if (hki_past(begin, c->evaluator_ms)) {
             hki_log(c->context, HK_LOG_WARNING,
-                    "center: waited %g seconds for the evaluator "
-                    "(evaluator_ms) and leaves",
+                    "center: the evaluator did not finish within %g seconds "
+                    "(evaluator_ms); the center ends without it",
                     1e-3 * (double)c->evaluator_ms);
             return HK_OK;
         }
         if (hki_nap(c->context, TICK_MS) || atomic_load(&c->stopping))
-            return hki_fail(HK_E_CANCELLED,
-                            "center: stopped while the evaluator was at work");
+            return hki_fail(
+                HK_E_CANCELLED,
+                "center: stopped before the evaluator had finished");
     }
 }
 
@@ -230,7 +232,7 @@ static hk_status wait_for_late(hk_role_center *c) {
             return HK_OK;
         if (hki_nap(c->context, TICK_MS) || atomic_load(&c->stopping))
             return hki_fail(HK_E_CANCELLED,
-                            "center: stopped while late workers were awaited");
+                            "center: stopped before all workers had joined");
     }
 }
 
@@ -244,15 +246,15 @@ static hk_status wait_for_fetch(hk_role_center *c) {
     while (hki_server_read(c->server, HKI_NOTE_FETCHED, text, sizeof text,
                            &size) != HK_OK) {
         if (hki_past(begin, c->linger_ms))
-            return hki_fail(HK_E_UNAVAILABLE,
-                            "center %u: waited %g seconds for center 0 to "
-                            "fetch this part of the final checkpoint "
-                            "(linger_ms)",
-                            c->shard, 1e-3 * (double)c->linger_ms);
+            return hki_fail(
+                HK_E_UNAVAILABLE,
+                "center %u: center 0 did not fetch this shard for the final "
+                "checkpoint within %g seconds (linger_ms)",
+                c->shard, 1e-3 * (double)c->linger_ms);
         if (hki_nap(c->context, TICK_MS) || atomic_load(&c->stopping))
             return hki_fail(HK_E_CANCELLED,
-                            "center: stopped before its part of the final "
-                            "checkpoint was fetched");
+                            "center: stopped before center 0 had fetched this "
+                            "shard for the final checkpoint");
     }
     return HK_OK;
 }
@@ -277,7 +279,8 @@ hk_status hki_center_run_keep(hk_role_center *c, hk_role_result *r) {
     if (hk_center_server_get_info(c->server, &info) == HK_OK)
         r->global_step = info.center.global_step;
     if (s == HK_E_CANCELLED)
-        hki_result_set(r, HK_END_STOPPED, "stopped: asked for in this process");
+        hki_result_set(r, HK_END_STOPPED,
+                       "stopped: on request in this process");
     HKI_TRY(s);
     char reason[sizeof r->reason];
     hki_server_reason(c->server, reason, sizeof reason);

@@ -90,7 +90,7 @@ static hk_status fetch_all(hk_context *ctx, hk_center *center,
     if (hki_center_post_all(center, HKI_NOTE_FETCHED, "1", 1,
                             hki_deadline(wait_ms)) != HK_OK)
         hki_log(ctx, HK_LOG_WARNING,
-                "center: another center does not know that its values are "
+                "center: cannot tell another center that its values were "
                 "fetched: %s",
                 hk_last_error());
     return HK_OK;
@@ -119,7 +119,8 @@ hk_status hki_final_fetch(hk_center_server *server, const hki_others *others,
                           hki_center_copy *out) {
     hki_shard *const shard = atomic_load(&server->shard);
     if (shard == NULL || !hki_load64(&shard->file.head->initialised))
-        return hki_fail(HK_E_STATE, "%s: it has no values", server->name);
+        return hki_fail(HK_E_STATE, "%s: the center has no values",
+                        server->name);
     HKI_TRY(hki_center_copy_init(out, shard->layout, shard->share));
     out->method = shard->method->id;
     const hk_status s =
@@ -211,7 +212,8 @@ static hk_status newest_path(hk_saver *saver, char **path) {
     HKI_TRY(hk_saver_get_info(saver, &info));
     const size_t n = info.item_count;
     return n > 0 ? hki_strdup(info.items[n - 1].path, path)
-                 : hki_fail(HK_E_NOT_FOUND, "center: no checkpoint");
+                 : hki_fail(HK_E_NOT_FOUND,
+                            "center: the saver has written no checkpoint");
 }
 
 static void tensors_deinit(tensors *t) {
@@ -238,7 +240,8 @@ static hk_status update(hk_context *ctx, hk_saver *saver, hki_center_copy *c,
     bool same = false;
     if (base != NULL && !fits(c, base)) {
         hki_log(ctx, HK_LOG_WARNING,
-                "center: %s is of another model; nothing of it is taken over",
+                "center: %s is a checkpoint of another model; nothing is "
+                "copied from it",
                 hki_ckpt_path(base));
         base = NULL;
     }

@@ -42,7 +42,7 @@ static hk_status start_server(const hk_center_server_options *so,
         hki_log(so->context, HK_LOG_INFO, "center: %s; trying again",
                 hk_last_error());
         if (hki_nap(so->context, pause))
-            return hki_fail(HK_E_CANCELLED, "center: stopped before it began");
+            return hki_fail(HK_E_CANCELLED, "center: stopped before its start");
     }
 }
 
@@ -171,7 +171,7 @@ hk_status hk_role_center_wait(hk_role_center *c, int64_t wait_ms,
     pthread_mutex_unlock(&c->mutex);
     if (!over)
         return hki_fail(HK_E_TIMEOUT,
-                        "center: the run has not ended within %lld ms",
+                        "center: the run did not end within %lld ms",
                         (long long)wait_ms);
     return s == HK_OK ? HK_OK : hki_fail(s, "%s", c->text);
 }

@@ -26,9 +26,8 @@ static hk_status copy_addresses(hki_run_files *f,
 // A saver for this folder alone, whatever the options say.
 static hk_status copy_saver(hki_run_files *f, const hk_saver_options *from) {
     hk_saver_options_init(&f->saver, sizeof f->saver);
-    HKI_TRY(hki_options_copy(&f->saver, sizeof f->saver, from,
-                             "center: "
-                             "saver"));
+    HKI_TRY(
+        hki_options_copy(&f->saver, sizeof f->saver, from, "center: saver"));
     HKI_TRY(hki_arena_strdup(&f->arena, f->saver.basename, &f->saver.basename));
     f->saver.model_dir = f->directory;
     return HK_OK;
@@ -38,9 +37,8 @@ static hk_status make_folder(const char *path) {
     HKI_TRY(hki_folder_make(path));
     if (access(path, W_OK | X_OK) != 0)
         return hki_fail(HK_E_DENIED,
-                        "%s: nothing can be written there; the final "
-                        "checkpoint needs a folder that this user owns "
-                        "(--model-dir)",
+                        "%s: no write permission; the final checkpoint needs a "
+                        "folder that this user may write to (--model-dir)",
                         path);
     return HK_OK;
 }
@@ -146,8 +144,8 @@ static hk_status look_at_newest(hki_run_files *f, int64_t now, bool over) {
         s = hki_strdup(path, &f->checkpoint);
     else if (step > now)
         hki_log(f->context, HK_LOG_WARNING,
-                "center: goes on at step %lld of %s; %s is newer and is not "
-                "looked at",
+                "center: continues at step %lld of %s; the newer checkpoint %s "
+                "is not used",
                 (long long)now, f->file, path);
     return s;
 }
@@ -171,8 +169,8 @@ hk_status hki_run_was_over(hki_run_files *f, hk_center_server *server,
         s = look_at_newest(f, info.center.global_step, *over);
     if (*over)
         hki_log(f->context, HK_LOG_WARNING,
-                "center: the run was over before this start (%s, step %lld); a "
-                "larger --steps continues it; remove %s to start over",
+                "center: the run ended before this start (%s, step %lld); "
+                "continue with a larger --steps, or remove %s to start over",
                 reason, (long long)before.global_step, f->file);
     return s;
 }
@@ -191,8 +189,8 @@ static hk_status save(hki_run_files *f, hk_center_server *server,
                                &f->checkpoint));
     if (copy.step == 0)
         hki_log(f->context, HK_LOG_WARNING,
-                "center: no worker has made an exchange: the model is as it "
-                "was at the start");
+                "center: no worker has made an exchange; the model still has "
+                "its first values");
     return HK_OK;
 }
 
@@ -209,8 +207,8 @@ hk_status hki_run_save(hki_run_files *f, hk_center_server *server,
         return HK_OK;
     if (f->n_shards > 1 && f->addresses == NULL) {
         hki_log(f->context, HK_LOG_WARNING,
-                "center: no final checkpoint: it does not know where the "
-                "other %u centers are",
+                "center: no final checkpoint: the addresses of the other %u "
+                "centers are unknown (--center)",
                 f->n_shards - 1);
         return HK_OK;
     }
@@ -219,11 +217,11 @@ hk_status hki_run_save(hki_run_files *f, hk_center_server *server,
         return s;
     if (f->file == NULL)
         return hki_fail(s,
-                        "center: the final checkpoint is not written, and "
+                        "center: the final checkpoint was not written, and "
                         "there is no center file: %s",
                         hk_last_error());
     return hki_fail(s,
-                    "center: the final checkpoint is not written: %s; start "
-                    "the center again, or hooke convert %s OUT",
+                    "center: the final checkpoint was not written: %s; start "
+                    "the center again, or use hooke convert %s OUT",
                     hk_last_error(), f->file);
 }

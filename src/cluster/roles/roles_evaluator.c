@@ -81,8 +81,10 @@ static hk_status judge(evaluator *v, const finding *f) {
     HKI_TRY(v->opt.evaluate(v->opt.user, &f->what, e.measure, HK_MAX_MEASURES,
                             &e.n));
     if (e.n > HK_MAX_MEASURES)
-        return hki_fail(HK_E_INVALID_ARG, "evaluator: %zu measures, at most %d",
-                        e.n, HK_MAX_MEASURES);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "evaluator: the evaluation has %zu metrics; the limit is %d", e.n,
+            HK_MAX_MEASURES);
     for (size_t i = 0; i < e.n; i++)
         e.measure[i].name[sizeof e.measure[i].name - 1] = '\0';
     v->last = e;
@@ -150,8 +152,8 @@ static hk_status wait_for_workers(evaluator *v) {
             return HK_OK;
         if (past(begin, PATIENCE_MS)) {
             hki_log(v->context, HK_LOG_WARNING,
-                    "evaluator: %u workers have not left within %d s of the "
-                    "run's end; judging what is there",
+                    "evaluator: %u workers have not left within %d s after the "
+                    "end of the run; the center is evaluated now",
                     info.live, PATIENCE_MS / 1000);
             return HK_OK;
         }
@@ -168,20 +170,20 @@ static hk_status check_final(const evaluator *v, const finding *f,
     const char *const where = from_files ? v->opt.directory : "the center";
     const long long step = (long long)f->what.global_step;
     if (!f->is_new)
-        return hki_fail(HK_E_STATE,
-                        "evaluator: the run is over and %s holds nothing to "
-                        "evaluate",
-                        where);
+        return hki_fail(
+            HK_E_STATE,
+            "evaluator: the run is over, and %s has nothing to evaluate",
+            where);
     if (v->has_last && f->what.global_step < v->last.global_step)
-        return hki_fail(HK_E_STATE,
-                        "evaluator: the run is over, but %s is at step %lld "
-                        "and step %lld was seen before: the final model is "
-                        "not there",
-                        where, step, (long long)v->last.global_step);
+        return hki_fail(
+            HK_E_STATE,
+            "evaluator: the run is over, but %s is at step %lld, before step "
+            "%lld that was evaluated already: the final model is missing",
+            where, step, (long long)v->last.global_step);
     if (f->what.global_step == 0)
         return hki_fail(HK_E_STATE,
-                        "evaluator: the run is over and no trained model was "
-                        "seen: %s is at step 0",
+                        "evaluator: the run is over without a trained model: "
+                        "%s is at step 0",
                         where);
     return HK_OK;
 }
@@ -207,10 +209,10 @@ static hk_status centers_are_gone(evaluator *v, bool *over) {
     }
     if (!past(v->news_ns, v->opt.lost_ms))
         return HK_OK;
-    return hki_fail(HK_E_UNAVAILABLE,
-                    "evaluator: no news from the centers for %g seconds "
-                    "(lost_ms)",
-                    1e-3 * (double)v->opt.lost_ms);
+    return hki_fail(
+        HK_E_UNAVAILABLE,
+        "evaluator: no answer from the centers for %g seconds (lost_ms)",
+        1e-3 * (double)v->opt.lost_ms);
 }
 
 static hk_status look(evaluator *v, bool *over) {
@@ -267,17 +269,18 @@ static void collect(void *user, hki_monitor *m) {
 static hk_status check(const hk_role_evaluator_options *o) {
     hk_cluster_info info;
     if (o->evaluate == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "evaluator: no evaluate function");
+        return hki_fail(HK_E_INVALID_ARG,
+                        "evaluator: the evaluate function is NULL");
     if (o->layout == NULL && o->directory == NULL)
         return hki_fail(HK_E_INVALID_ARG,
-                        "evaluator: neither a layout for the centers nor a "
-                        "directory");
+                        "evaluator: a layout (for centers) or a directory is "
+                        "needed; both are NULL");
     if (o->config == NULL)
         return HK_OK;
     hk_cluster_config_get_info(o->config, &info);
     if (info.task == HK_TASK_EVALUATOR && info.task_index > 0)
         return hki_fail(HK_E_INVALID_ARG,
-                        "evaluator %d: there is one, number 0",
+                        "evaluator %d: a cluster has one evaluator, number 0",
                         info.task_index);
     return HK_OK;
 }
@@ -313,7 +316,8 @@ static hk_status begin(evaluator *v) {
     HKI_TRY(s);
     if (v->center == NULL && o->directory == NULL)
         return hki_fail(HK_E_INVALID_ARG,
-                        "evaluator: no center's address and no directory");
+                        "evaluator: an address of a center or a directory is "
+                        "needed; both are missing");
     return hki_role_monitor(v->context, o->metrics, "evaluator", 0, collect, v,
                             &v->monitor);
 }
@@ -328,7 +332,7 @@ static void fill_result(evaluator *v, hk_status s, hk_role_result *r) {
                           sizeof reason);
     const bool stopped = s == HK_E_CANCELLED;
     hki_result_set(r, stopped ? HK_END_STOPPED : hki_reason_end(reason),
-                   stopped ? "stopped: asked for in this process" : reason);
+                   stopped ? "stopped: on request in this process" : reason);
     r->global_step = v->has_last ? v->last.global_step : 0;
     if (v->has_last && v->last.n > 0)
         r->metric = v->last.measure[0].value;

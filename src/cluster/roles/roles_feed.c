@@ -52,41 +52,43 @@ static void feed_center(hki_monitor *m, const hk_server_info *i) {
             (double)i->center.global_step);
     counter(m, "hooke_exchanges_total", "Exchanges of all workers.",
             (double)i->center.exchanges);
-    counter(m, "hooke_joins_total", "Workers that joined, again and again.",
+    counter(m, "hooke_joins_total",
+            "Joins of workers, repeated joins included.",
             (double)i->center.joins);
-    counter(m, "hooke_bytes_received_total", "Bytes from workers.",
+    counter(m, "hooke_bytes_received_total", "Bytes received from workers.",
             (double)i->bytes_in);
-    counter(m, "hooke_bytes_sent_total", "Bytes to workers.",
+    counter(m, "hooke_bytes_sent_total", "Bytes sent to workers.",
             (double)i->bytes_out);
     counter(m, "hooke_chunks_total", "Chunks of differences applied.",
             (double)i->chunks);
     counter(m, "hooke_chunks_repeated_total",
-            "Chunks that came again and were not applied again.",
+            "Chunks that arrived again and were not applied again.",
             (double)i->repeated);
     counter(m, "hooke_chunks_recovered_total",
-            "Half-applied chunks that a restart took back.",
+            "Half-applied chunks that a restart reverted.",
             (double)i->recovered);
     counter(m, "hooke_connections_total", "Connections accepted.",
             (double)i->accepted);
     counter(m, "hooke_snapshots_total", "Snapshots written.",
             (double)i->snapshots);
-    gauge(m, "hooke_connections", "Connections now.", i->connections);
-    gauge(m, "hooke_workers", "Workers now.", i->center.live);
-    gauge(m, "hooke_center_values", "Floats of this shard.",
+    gauge(m, "hooke_connections", "Open connections.", i->connections);
+    gauge(m, "hooke_workers", "Live workers.", i->center.live);
+    gauge(m, "hooke_center_values", "Number of floats of this shard.",
           (double)i->n_values);
-    gauge(m, "hooke_center_bytes", "Memory of this shard's vectors.",
+    gauge(m, "hooke_center_bytes", "Bytes of memory of this shard's vectors.",
           (double)i->memory_bytes);
     gauge(m, "hooke_center_initialised", "1: the center has values.",
           i->center.initialised);
     gauge(m, "hooke_run_finished", "1: the run has been ended.", i->finished);
-    gauge(m, "hooke_snapshot_age_seconds", "Since the last snapshot; -1: none.",
-          i->snapshot_age);
-    gauge(m, "hooke_snapshot_seconds", "That the last snapshot took.",
-          i->snapshot_seconds);
-    gauge(m, "hooke_uptime_seconds", "Since the center's start.", i->uptime);
+    gauge(m, "hooke_snapshot_age_seconds",
+          "Seconds since the last snapshot; -1: none.", i->snapshot_age);
+    gauge(m, "hooke_snapshot_seconds",
+          "Duration of the last snapshot in seconds.", i->snapshot_seconds);
+    gauge(m, "hooke_uptime_seconds", "Seconds since the center's start.",
+          i->uptime);
     for (int r = 0; r < HK_REFUSALS; r++)
         hki_metric_set(hki_role_series(m, HKI_COUNTER, "hooke_refused_total",
-                                       "Peers and differences turned away.",
+                                       "Refused connections and differences.",
                                        "why", hki_refusal_name((hk_refusal)r)),
                        (double)i->refused[r]);
 }
@@ -120,32 +122,34 @@ static void feed_worker(hki_monitor *m, const hk_worker_info *w) {
          "Steps reported with exchanges.", (double)w->steps},
         {HKI_COUNTER, "hooke_worker_exchanges_total", "Exchanges.",
          (double)w->exchanges},
-        {HKI_COUNTER, "hooke_worker_bytes_received_total", "Bytes from it.",
-         (double)w->bytes_in},
-        {HKI_COUNTER, "hooke_worker_bytes_sent_total", "Bytes to it.",
-         (double)w->bytes_out},
+        {HKI_COUNTER, "hooke_worker_bytes_received_total",
+         "Bytes received from this worker.", (double)w->bytes_in},
+        {HKI_COUNTER, "hooke_worker_bytes_sent_total",
+         "Bytes sent to this worker.", (double)w->bytes_out},
         {HKI_COUNTER, "hooke_worker_exchange_seconds_total",
          "Seconds in exchanges.", w->exchange_seconds},
-        {HKI_COUNTER, "hooke_worker_repeated_total", "Chunks that came again.",
-         (double)w->repeated},
-        {HKI_COUNTER, "hooke_worker_refused_total", "Differences refused.",
-         (double)w->refused},
-        {HKI_COUNTER, "hooke_worker_examples_total", "Examples it has seen.",
-         w->report.examples},
-        {HKI_GAUGE, "hooke_worker_examples_per_second", "Its speed.",
-         w->report.per_second},
-        {HKI_GAUGE, "hooke_worker_local_step", "Its own step counter.",
+        {HKI_COUNTER, "hooke_worker_repeated_total",
+         "Chunks that this worker sent again.", (double)w->repeated},
+        {HKI_COUNTER, "hooke_worker_refused_total",
+         "Refused differences of this worker.", (double)w->refused},
+        {HKI_COUNTER, "hooke_worker_examples_total",
+         "Examples that this worker has used.", w->report.examples},
+        {HKI_GAUGE, "hooke_worker_examples_per_second",
+         "Examples per second of this worker.", w->report.per_second},
+        {HKI_GAUGE, "hooke_worker_local_step", "Local steps of this worker.",
          (double)w->report.local_step},
-        {HKI_GAUGE, "hooke_worker_loss", "Its last loss.", w->report.loss},
-        {HKI_GAUGE, "hooke_worker_distance", "|x - c| at its last exchange.",
-         w->report.distance},
+        {HKI_GAUGE, "hooke_worker_loss", "Last loss of this worker.",
+         w->report.loss},
+        {HKI_GAUGE, "hooke_worker_distance",
+         "Distance |x - c| at the last exchange.", w->report.distance},
         {HKI_GAUGE, "hooke_worker_staleness",
-         "Changes of the center between its last two exchanges.", w->staleness},
+         "Staleness: changes of the center between the last two exchanges.",
+         w->staleness},
         {HKI_GAUGE, "hooke_worker_last_seen_seconds",
-         "Since its last sign of life; -1: none.", w->last_seen},
-        {HKI_GAUGE, "hooke_worker_live", "1: holds a lease.", w->live},
-        {HKI_GAUGE, "hooke_worker_incarnation", "How often it has joined.",
-         w->incarnation},
+         "Seconds since the last sign of life; -1: none.", w->last_seen},
+        {HKI_GAUGE, "hooke_worker_live", "1: the worker is live.", w->live},
+        {HKI_GAUGE, "hooke_worker_incarnation",
+         "Incarnation: how many times the worker has joined.", w->incarnation},
     };
     for (size_t i = 0; i < HKI_COUNT(rows); i++)
         hki_metric_set(hki_role_series(m, rows[i].kind, rows[i].name,
@@ -171,18 +175,19 @@ void hki_feed_link(hki_monitor *m, hk_center *c) {
     hk_link_info i;
     if (m == NULL || hk_center_get_link_info(c, &i) != HK_OK)
         return;
-    counter(m, "hooke_bytes_received_total", "Bytes from the centers.",
+    counter(m, "hooke_bytes_received_total", "Bytes received from the centers.",
             (double)i.bytes_in);
-    counter(m, "hooke_bytes_sent_total", "Bytes to the centers.",
+    counter(m, "hooke_bytes_sent_total", "Bytes sent to the centers.",
             (double)i.bytes_out);
-    counter(m, "hooke_reconnects_total", "Connections that came back.",
+    counter(m, "hooke_reconnects_total", "Connections that were restored.",
             (double)i.reconnects);
     counter(m, "hooke_exchanges_missed_total",
-            "Exchanges that found a center away.", (double)i.missed);
+            "Exchanges without a connection to the center.", (double)i.missed);
     counter(m, "hooke_chunks_resent_total", "Chunks sent again.",
             (double)i.resent);
     gauge(m, "hooke_center_away_seconds",
-          "Since the last contact with a center that is away; 0: none is.",
+          "Seconds since the last contact with a disconnected center; 0: all "
+          "are connected.",
           i.away_seconds);
 }
 
@@ -195,7 +200,7 @@ void hki_feed_evaluated(hki_monitor *m, const hki_evaluated *e) {
         char name[HKI_METRIC_NAME];
         tame(e->measure[i].name, name, sizeof name);
         hki_metric_set(hki_role_series(m, HKI_GAUGE, "hooke_evaluated",
-                                       "Last value of a measure.", "measure",
+                                       "Last value of a metric.", "measure",
                                        name),
                        e->measure[i].value);
     }

@@ -11,18 +11,20 @@ HKI_OPTIONS(hk_run_limits, reserved)
 
 static hk_status check_limits(const hki_limits *l) {
     if (l->steps < 0 || !(l->seconds >= 0) || isnan(l->target))
-        return hki_fail(HK_E_INVALID_ARG,
-                        "limits: %lld steps, %g seconds, target %g",
-                        (long long)l->steps, l->seconds, l->target);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "limits: %lld steps, %g seconds or the target %g is out of range",
+            (long long)l->steps, l->seconds, l->target);
     return HK_OK;
 }
 
 static hk_status set_metric(hki_limits *l, const char *name) {
     const size_t n = strlen(name);
     if (n == 0 || n >= sizeof l->metric)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "limits: a metric's name has 1 to %d bytes",
-                        HKI_METRIC_NAME - 1);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "limits: the name of a metric has to have 1 to %d bytes",
+            HKI_METRIC_NAME - 1);
     memcpy(l->metric, name, n + 1);
     l->has_metric = true;
     return HK_OK;
@@ -63,7 +65,7 @@ static hk_status read_limits(json_t *root, hki_limits *out) {
     hki_limits l = {0};
     const json_t *const metric = json_object_get(root, "metric");
     if (!json_is_object(root))
-        return hki_fail(HK_E_DATA, "limits: not an object");
+        return hki_fail(HK_E_DATA, "limits: not a JSON object");
     l.steps = (int64_t)json_integer_value(json_object_get(root, "steps"));
     l.seconds = json_number_value(json_object_get(root, "seconds"));
     l.target = json_number_value(json_object_get(root, "target"));
@@ -104,7 +106,8 @@ hk_status hki_evaluated_print(hki_buf *b, const hki_evaluated *e) {
 static hk_status read_evaluated(json_t *root, hki_evaluated *out) {
     json_t *const measures = json_object_get(root, "measures");
     if (!json_is_object(root) || !json_is_object(measures))
-        return hki_fail(HK_E_DATA, "evaluated: not an object with measures");
+        return hki_fail(HK_E_DATA,
+                        "evaluated: not a JSON object with measures");
     hki_evaluated e = {
         .global_step =
             (int64_t)json_integer_value(json_object_get(root, "global_step")),

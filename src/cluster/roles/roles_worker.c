@@ -44,18 +44,21 @@ static void make_series(hk_role_worker *w) {
     w->steps = hki_role_series(m, HKI_COUNTER, "hooke_steps_total",
                                "Local steps of this process.", NULL, NULL);
     w->examples = hki_role_series(m, HKI_COUNTER, "hooke_examples_total",
-                                  "Examples seen by this process.", NULL, NULL);
+                                  "Examples used by this process.", NULL, NULL);
     w->exchanges = hki_role_series(m, HKI_COUNTER, "hooke_exchanges_total",
                                    "Exchanges of this process.", NULL, NULL);
-    w->loss =
-        hki_role_series(m, HKI_GAUGE, "hooke_loss", "Last loss.", NULL, NULL);
-    w->distance = hki_role_series(m, HKI_GAUGE, "hooke_center_distance",
-                                  "|x - c| at the last exchange.", NULL, NULL);
+    w->loss = hki_role_series(m, HKI_GAUGE, "hooke_loss",
+                              "Last loss of this process.", NULL, NULL);
+    w->distance =
+        hki_role_series(m, HKI_GAUGE, "hooke_center_distance",
+                        "Distance |x - c| at the last exchange.", NULL, NULL);
     w->staleness = hki_role_series(
         m, HKI_GAUGE, "hooke_staleness",
-        "Changes of the center between the last two exchanges.", NULL, NULL);
-    w->seconds = hki_role_series(m, HKI_HISTOGRAM, "hooke_exchange_seconds",
-                                 "Time of an exchange.", NULL, NULL);
+        "Staleness: changes of the center between the last two exchanges.",
+        NULL, NULL);
+    w->seconds =
+        hki_role_series(m, HKI_HISTOGRAM, "hooke_exchange_seconds",
+                        "Duration of an exchange in seconds.", NULL, NULL);
 }
 
 static bool same_limits(const hki_limits *a, const hki_limits *b) {
@@ -79,8 +82,8 @@ static hk_status take_limits(hk_role_worker *w) {
         HKI_SCOPED(hki_buf_deinit) hki_buf own = {0};
         HKI_TRY(hki_limits_print(&own, &w->own));
         hki_log(w->context, HK_LOG_WARNING,
-                "worker: the run ends by %.*s, as its center has it; this "
-                "worker's %s are not looked at",
+                "worker: the center's limits %.*s end the run; this worker's "
+                "%s are ignored",
                 (int)size, text, own.data);
         w->told_limits = true;
     }
@@ -286,7 +289,7 @@ hk_status hk_role_worker_step(hk_role_worker *w, const hk_progress *p,
 static hk_status tell_done(hk_role_worker *w, int32_t worker) {
     const hki_msg_call done = {.op = HKI_CALL_DONE, .worker = (uint32_t)worker};
     hki_msg_result result;
-    return hki_center_call(w->center, &done, "hear that a worker is done",
+    return hki_center_call(w->center, &done, "register that a worker is done",
                            hki_deadline(w->leave_ms), &result);
 }
 
@@ -335,7 +338,7 @@ hk_status hk_role_worker_leave(hk_role_worker *w, hk_run_end end, hk_elastic *e,
                  hk_run_end_name(end));
     if (w->reason[0] == '\0')
         snprintf(w->reason, sizeof w->reason,
-                 "%s: by the center, whose reason did not arrive",
+                 "%s: ended by the center; the reason did not arrive",
                  hk_run_end_name(end));
     hki_result_set(&r, end, w->reason);
     if (e != NULL)

@@ -66,8 +66,9 @@ hk_status hki_center_geometry(hki_center_head *h, const char *what) {
     fits = fits && place(&at, h->n_vectors, vector, PAGE);
     h->file_bytes = at;
     if (!fits || at > SIZE_MAX)
-        return hki_fail(HK_E_OVERFLOW, "%s: %llu floats do not fit a file",
-                        what, (unsigned long long)h->n_floats);
+        return hki_fail(HK_E_OVERFLOW,
+                        "%s: %llu floats are too many for a center file", what,
+                        (unsigned long long)h->n_floats);
     h->check = hki_center_check(h);
     return HK_OK;
 }
@@ -102,7 +103,7 @@ static hk_status map_fd(hki_center_file *f, const char *name) {
 static hk_status reserve(int fd, uint64_t bytes, const char *name) {
     struct stat st;
     if (fstat(fd, &st) != 0)
-        return hki_io_fail(errno, name, "look at");
+        return hki_io_fail(errno, name, "examine");
     if ((uint64_t)st.st_size >= bytes && (uint64_t)st.st_blocks * 512 >= bytes)
         return HK_OK;
     if ((uint64_t)st.st_size < bytes &&
@@ -123,7 +124,7 @@ static hk_status create_memory(hki_center_file *f, bool shared) {
     if (shared) {
         f->fd = memfd_create("hooke-center", MFD_CLOEXEC);
         if (f->fd < 0)
-            return hki_io_fail(errno, "center", "make shared memory");
+            return hki_io_fail(errno, "center", "create shared memory");
         HKI_TRY(reserve(f->fd, f->bytes, "center"));
         return map_fd(f, "center");
     }
@@ -140,13 +141,15 @@ static hk_status create_memory(hki_center_file *f, bool shared) {
 static hk_status create_path(hki_center_file *f, const char *path,
                              const char *temp) {
     if (access(path, F_OK) == 0)
-        return hki_fail(HK_E_EXISTS, "%s: the file exists", path);
+        return hki_fail(HK_E_EXISTS, "%s: the center file exists already",
+                        path);
     f->fd = hki_io()->open(
         temp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (f->fd < 0)
         return hki_io_fail(errno, temp, "create");
     if (flock(f->fd, LOCK_EX | LOCK_NB) != 0)
-        return hki_fail(HK_E_EXISTS, "%s: another process is making it", temp);
+        return hki_fail(HK_E_EXISTS,
+                        "%s: another process is creating this file", temp);
     HKI_TRY(hki_file_make_private(f->fd, temp));
     HKI_TRY(reserve(f->fd, f->bytes, temp));
     return map_fd(f, temp);
@@ -220,17 +223,18 @@ static hk_status check_head(const hki_center_file *f, const char *path) {
         return hki_fail(HK_E_DATA, "%s: not a center file", path);
     if (h->endian != ENDIAN)
         return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: written by a machine of another byte order", path);
+                        "%s: was written on a machine with another byte order",
+                        path);
     if (h->version == 0 || h->version > HKI_CENTER_VERSION)
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: version %u of the format; hooke %s reads up to "
-                        "version %d",
-                        path, h->version, hk_version(), HKI_CENTER_VERSION);
+        return hki_fail(
+            HK_E_UNSUPPORTED,
+            "%s: has format version %u; hooke %s reads versions up to %d", path,
+            h->version, hk_version(), HKI_CENTER_VERSION);
     // A process that died in the middle of an upgrade left the hash as it was.
     hki_center_head old = *h;
     old.version = 1;
     if (h->check != hki_center_check(h) && h->check != hki_center_check(&old))
-        return hki_fail(HK_E_DATA, "%s: the head is damaged", path);
+        return hki_fail(HK_E_DATA, "%s: the header is damaged", path);
     hki_center_head again = *h;
     if (h->n_vectors == 0 || h->n_vectors > HKI_MAX_VECTORS ||
         h->n_undo != HKI_UNDO_SLOTS ||
@@ -239,7 +243,8 @@ static hk_status check_head(const hki_center_file *f, const char *path) {
         h->file_bytes > f->bytes ||
         (h->version == 1 && h->file_bytes != f->bytes))
         return hki_fail(HK_E_DATA,
-                        "%s: the file has %zu bytes, its head speaks of %llu",
+                        "%s: the file has %zu bytes, but its header states "
+                        "%llu; it is truncated or damaged",
                         path, f->bytes, (unsigned long long)h->file_bytes);
     return hki_sections_check(f, path);
 }
@@ -247,9 +252,10 @@ static hk_status check_head(const hki_center_file *f, const char *path) {
 static hk_status map_path(hki_center_file *f, const char *path) {
     struct stat st;
     if (fstat(f->fd, &st) != 0)
-        return hki_io_fail(errno, path, "look at");
+        return hki_io_fail(errno, path, "examine");
     if (!S_ISREG(st.st_mode) || st.st_size < (int64_t)PAGE)
-        return hki_fail(HK_E_DATA, "%s: %lld bytes are no center file", path,
+        return hki_fail(HK_E_DATA,
+                        "%s: %lld bytes are too few for a center file", path,
                         (long long)st.st_size);
     f->bytes = (size_t)st.st_size;
     if (!f->view)
@@ -265,12 +271,13 @@ static hk_status open_path(hki_center_file *f, const char *path) {
     if (f->fd < 0)
         return hki_io_fail(errno, path, "open");
     if (flock(f->fd, (f->view ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0)
-        return f->view ? hki_fail(HK_E_EXISTS,
-                                  "%s: a center is running from it; ask again "
-                                  "when it has ended",
-                                  path)
-                       : hki_fail(HK_E_EXISTS,
-                                  "%s: another center server has it", path);
+        return f->view
+                   ? hki_fail(HK_E_EXISTS,
+                              "%s: a running center uses this file; try again "
+                              "when it has ended, or use hooke evaluator",
+                              path)
+                   : hki_fail(HK_E_EXISTS,
+                              "%s: another center server uses this file", path);
     return map_path(f, path);
 }
 

@@ -133,7 +133,7 @@ static hk_status read_section(const hki_center_file *f, const hki_section *s,
         ((const hki_center_head *)(void *)f->map)->file_bytes;
     if (s->at < first || s->bytes > HKI_MAX_SECTION ||
         s->at > file_size(f) - s->bytes)
-        return hki_fail(HK_E_DATA, "%s: the section %.8s lies outside of it",
+        return hki_fail(HK_E_DATA, "%s: the section %.8s exceeds the file",
                         path, s->tag);
     HKI_TRY(read_range(f, s->at, s->bytes, out));
     if (hki_crc32c(0, *out, (size_t)s->bytes) == s->crc)
@@ -151,9 +151,8 @@ static hk_status check_fixed(const hki_center_file *f, hki_section_table *t,
         if (s == NULL || s->at != fixed[i].at || s->bytes != fixed[i].bytes ||
             s->crc != fixed[i].crc)
             return hki_fail(HK_E_DATA,
-                            "%s: the section %s is missing, damaged or "
-                            "elsewhere",
-                            path, fixed[i].tag);
+                            "%s: the section %s is missing or damaged", path,
+                            fixed[i].tag);
     }
     return HK_OK;
 }
@@ -174,12 +173,11 @@ static hk_status unknown(const hki_center_file *f, const hki_section *s,
     size_t size;
     if (hki_section_get(f, "writer", &writer, &size) != HK_OK)
         writer = NULL;
-    return hki_fail(
-        HK_E_UNSUPPORTED,
-        "%s: needs the section %.8s, which hooke %s does not know; it was "
-        "written by %.40s",
-        path, s->tag, hk_version(),
-        writer != NULL ? (const char *)writer : "a later one");
+    return hki_fail(HK_E_UNSUPPORTED,
+                    "%s: has the section %.8s, which hooke %s cannot read; use "
+                    "%.40s, which wrote it",
+                    path, s->tag, hk_version(),
+                    writer != NULL ? (const char *)writer : "a later version");
 }
 
 hk_status hki_sections_check(const hki_center_file *f, const char *path) {
@@ -207,7 +205,8 @@ hk_status hki_section_get(const hki_center_file *f, const char *tag,
                           uint8_t **bytes, size_t *size) {
     const hki_section *const s = find_section(find_table(f), tag);
     if (f->path == NULL || s == NULL)
-        return hki_fail(HK_E_NOT_FOUND, "center file: no section %s", tag);
+        return hki_fail(HK_E_NOT_FOUND, "center file: there is no section %s",
+                        tag);
     HKI_TRY(read_section(f, s, f->path, bytes));
     *size = (size_t)s->bytes;
     return HK_OK;
@@ -285,9 +284,10 @@ static hk_status take_section(hki_section_table *t, const char *tag,
     hki_section *s = find_section(t, tag);
     if (s == NULL) {
         if (t->count == HKI_MAX_SECTIONS)
-            return hki_fail(HK_E_OVERFLOW,
-                            "%s: %d sections, and no room for %s", path,
-                            HKI_MAX_SECTIONS, tag);
+            return hki_fail(
+                HK_E_OVERFLOW,
+                "%s: has %d sections, which is the limit; no room for %s", path,
+                HKI_MAX_SECTIONS, tag);
         s = &t->section[t->count++];
         *s = (hki_section){.flags = flags};
         memcpy(s->tag, tag, strnlen(tag, sizeof s->tag));

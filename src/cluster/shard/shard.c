@@ -28,7 +28,7 @@ hk_status hki_durability_parse(const char *text, const char *what,
         }
     }
     return hki_fail(HK_E_INVALID_ARG,
-                    "%s: durability is %.64s; it is process, "
+                    "%s: durability is %.64s; it has to be process, "
                     "snapshot:SECONDS or always",
                     what, text);
 }
@@ -121,14 +121,16 @@ static hk_status start(const hki_shard_options *opt, hki_shard **out) {
     HKI_TRY(hki_strdup(opt->name, &s->name));
     HKI_TRY(hki_exchange_kernels_pick(opt->center.isa, opt->name, &s->k));
     if (opt->center.turn != HK_TURN_FREE)
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: a center server takes workers as they come; "
-                        "turn orders are for centers in one process",
-                        opt->name);
+        return hki_fail(
+            HK_E_UNSUPPORTED,
+            "%s: a center server has no turn order (order has to be free); "
+            "round_robin and recorded orders are for workers in one process",
+            opt->name);
     if (opt->center.max_workers > HKI_MAX_SEATS)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "%s: max_workers is %u; a server has at most %u",
-                        opt->name, opt->center.max_workers, HKI_MAX_SEATS);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "%s: max_workers is %u; the limit of a center server is %u",
+            opt->name, opt->center.max_workers, HKI_MAX_SEATS);
     return HKI_HAND_ON(out, s);
 }
 
@@ -229,8 +231,8 @@ static hk_status check_size(const hki_shard *s, const hki_shard_options *opt,
         (uint64_t)hki_layout_size(layout) / opt->n_shards * sizeof(float);
     if (bytes > most || (uint64_t)hki_layout_side_bytes(layout) > most)
         return hki_fail(HK_E_RANGE,
-                        "%s: a shard of %llu bytes is asked for; the limit is "
-                        "%llu",
+                        "%s: the shard needs %llu bytes, more than the limit "
+                        "of %llu (max_bytes)",
                         s->name, (unsigned long long)bytes,
                         (unsigned long long)most);
     return HK_OK;
@@ -284,12 +286,12 @@ static hk_status check_options(hki_shard *s, const hki_shard_options *opt) {
     };
     for (size_t i = 0; i < HKI_COUNT(same); i++)
         if (same[i].file != same[i].asked)
-            return hki_fail(HK_E_INVALID_ARG,
-                            "%s: %s: the file's %s is %llu, the options say "
-                            "%llu",
-                            s->name, opt->path, same[i].what,
-                            (unsigned long long)same[i].file,
-                            (unsigned long long)same[i].asked);
+            return hki_fail(
+                HK_E_INVALID_ARG,
+                "%s: %s: %s is %llu in the file, but %llu in the options",
+                s->name, opt->path, same[i].what,
+                (unsigned long long)same[i].file,
+                (unsigned long long)same[i].asked);
     return HK_OK;
 }
 
@@ -310,8 +312,8 @@ static hk_status check_plan(hki_shard *s, const hki_shard_options *opt) {
     if (!fits_plan(s) ||
         s->file.head->n_vectors != 1 + hki_rules_vectors(s->method, n_slots))
         return hki_fail(HK_E_DATA,
-                        "%s: %s: the file is not of one piece with its "
-                        "layout, or its outer optimizer is another",
+                        "%s: %s: the file does not fit its layout, or the "
+                        "center has another outer optimizer",
                         s->name, opt->path);
     return HK_OK;
 }
@@ -325,8 +327,8 @@ static void warn_torn(hki_shard *s) {
               h->cut == 0 && s->durability != HKI_DURABLE_ALWAYS;
     if (s->lost)
         hki_log(s->context, HK_LOG_WARNING,
-                "%s: %s was in use when the machine went down: its last "
-                "exchanges may be lost in part",
+                "%s: %s was open when the machine went down: its last "
+                "exchanges may be partly lost",
                 s->name, s->file.path);
     memcpy(h->boot, boot, sizeof boot);
     h->clean = 0;
@@ -444,8 +446,7 @@ static hk_status options_of(const hki_center_head *h, const char *path,
 static hk_status view_shard(hki_shard *s, const hki_shard_options *opt) {
     HKI_TRY(read_layout(s, opt));
     if (!fits_plan(s))
-        return hki_fail(HK_E_DATA,
-                        "%s: the file is not of one piece with its layout",
+        return hki_fail(HK_E_DATA, "%s: the file does not fit its layout",
                         opt->path);
     HKI_TRY(make_locks(s));
     HKI_TRY(hki_undo_recover(s));

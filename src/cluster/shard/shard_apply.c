@@ -32,8 +32,8 @@ static hk_status check_rates(const hki_shard *s, const hki_claim *c,
         m->first_loss >= 0 && m->first_loss <= (double)FLT_MAX)
         return HK_OK;
     return hki_fail(HK_E_DATA,
-                    "%s: worker %u: moving rate %g, learning rate %g, "
-                    "gradient scale %g or first loss %g is not for %s",
+                    "%s: worker %u: moving rate %g, learning rate %g, gradient "
+                    "scale %g or first loss %g is out of range for method %s",
                     s->name, c->id, m->rate, m->fast_rate, m->grad_scale,
                     m->first_loss, s->method->name);
 }
@@ -51,8 +51,8 @@ static hk_status check_begin(const hki_shard *s, const hki_claim *c,
         (!settle &&
          (rows ? m->last < n_fixed(s, m) : m->last != n_fixed(s, m))))
         return hki_fail(HK_E_DATA,
-                        "%s: worker %u: exchange %llu of units %u, %u..%u of "
-                        "%u, flags %u does not fit",
+                        "%s: worker %u: invalid exchange %llu: %u chunks, "
+                        "%u..%u of %u, flags %u",
                         s->name, c->id, (unsigned long long)exchange,
                         m->first_up, m->first_down, m->last, n_fixed(s, m),
                         m->flags);
@@ -71,8 +71,8 @@ static hk_status count_exchange(hki_shard *s, const hki_claim *c,
         exchange - before > HKI_LEAP_EXCHANGES ||
         (exchange > before && m->first_up != 0))
         return hki_fail(HK_E_DATA,
-                        "%s: worker %u begins exchange %llu at unit %u; it is "
-                        "at %llu, unit %u",
+                        "%s: worker %u begins exchange %llu at chunk %u, but "
+                        "its state is exchange %llu, chunk %u",
                         s->name, c->id, (unsigned long long)exchange,
                         m->first_up, (unsigned long long)before,
                         HKI_CURSOR_UNITS(cursor));
@@ -147,8 +147,10 @@ hk_status hki_shard_begin(hki_shard *s, hki_claim *c, uint64_t exchange,
     HKI_TRY(hki_shard_check(s, c, "exchange"));
     HKI_TRY(check_begin(s, c, exchange, msg));
     if (!hki_load64(&s->file.head->initialised))
-        return hki_fail(HK_E_STATE, "%s: exchange of worker %u: no values yet",
-                        s->name, c->id);
+        return hki_fail(
+            HK_E_STATE,
+            "%s: exchange of worker %u: the center has no values yet", s->name,
+            c->id);
     const bool round = (msg->flags & HKI_BEGIN_ROUND) != 0;
     float *const scratch = out->scratch;
     *out = (hki_shard_run){.claim = *c,
@@ -173,8 +175,7 @@ hk_status hki_shard_begin(hki_shard *s, hki_claim *c, uint64_t exchange,
     if (seat->session != c->session) {
         c->why = HKI_WHY_REPLACED;
         status = hki_fail(HK_E_STATE,
-                          "%s: exchange: worker %u speaks over another "
-                          "connection",
+                          "%s: exchange: worker %u has another connection",
                           s->name, c->id);
     }
     const uint64_t before =
@@ -215,7 +216,7 @@ static hk_status check_unit(hki_shard *s, hki_shard_run *r, uint32_t unit,
                            : HKI_WHY_REPLACED;
         return hki_fail(HK_E_STATE,
                         "%s: exchange %llu: worker %u of incarnation %u is "
-                        "fenced off",
+                        "refused, because a newer process has this index",
                         s->name, (unsigned long long)r->exchange, r->claim.id,
                         r->claim.incarnation);
     }
@@ -226,8 +227,8 @@ static hk_status check_unit(hki_shard *s, hki_shard_run *r, uint32_t unit,
     }
     if (HKI_CURSOR(r->exchange, unit) != cursor)
         return hki_fail(HK_E_DATA,
-                        "%s: worker %u: unit %u of exchange %llu where unit "
-                        "%u was expected",
+                        "%s: worker %u: chunk %u of exchange %llu arrived, but "
+                        "chunk %u was expected",
                         s->name, r->claim.id, unit,
                         (unsigned long long)r->exchange,
                         HKI_CURSOR_UNITS(cursor));
@@ -256,14 +257,14 @@ static hk_status refuse_value(const hki_shard *s, const hki_shard_run *r,
     (void)hki_layout_locate(s->layout, place_of(s, chunk, rows, i), first);
     if (e != HKI_ENC_INT8)
         return hki_fail(HK_E_NOT_FINITE,
-                        "%s: worker %u: exchange %llu: the difference of %s is "
-                        "%g",
+                        "%s: worker %u: exchange %llu refused: the difference "
+                        "of %s is %g; lower the learning rate",
                         s->name, r->claim.id, exchange, first, (double)up[i]);
     const int64_t end = HKI_MIN((i / HKI_BLOCK + 1) * HKI_BLOCK, n);
     return hki_fail(
         HK_E_NOT_FINITE,
-        "%s: worker %u: exchange %llu: a difference from %s to %s is not "
-        "finite (int8 has one scale for them)",
+        "%s: worker %u: exchange %llu refused: a difference between %s and %s "
+        "is not finite (int8 has one scale for them); lower the learning rate",
         s->name, r->claim.id, exchange, first,
         hki_layout_locate(s->layout, place_of(s, chunk, rows, end - 1), last));
 }
@@ -277,8 +278,8 @@ static hk_status refuse(const hki_shard *s, const hki_shard_run *r,
         if (!isfinite(up[i]))
             return refuse_value(s, r, chunk, rows, up, i, n);
     return hki_fail(HK_E_RANGE,
-                    "%s: worker %u: unit %u of exchange %llu has norm %g; the "
-                    "bound is %g",
+                    "%s: worker %u: chunk %u of exchange %llu refused: its "
+                    "norm %g is above the limit %g (max_norm)",
                     s->name, r->claim.id, unit, (unsigned long long)r->exchange,
                     sqrt(squares), s->max_norm);
 }
@@ -330,13 +331,15 @@ static hk_status skip_unit(hki_shard *s, const hki_shard_run *r,
 hk_status hki_shard_check_rows(const hki_shard *s, const hki_row_batch *rows,
                                const char *peer) {
     if (rows->table >= s->plan.n_tables)
-        return hki_fail(HK_E_DATA, "%s: rows of table %u; there are %u", peer,
+        return hki_fail(HK_E_DATA,
+                        "%s: rows of table %u, but there are %u tables", peer,
                         rows->table, s->plan.n_tables);
     const hki_table *const t = &s->plan.table[rows->table];
     if (rows->count == 0 || rows->count > HKI_BATCH_ROWS ||
         (int64_t)rows->count * t->dim > s->plan.max_floats)
-        return hki_fail(HK_E_DATA, "%s: a batch of %u rows of %lld floats",
-                        peer, rows->count, (long long)t->dim);
+        return hki_fail(HK_E_DATA,
+                        "%s: invalid batch of %u rows of %lld floats", peer,
+                        rows->count, (long long)t->dim);
     for (uint32_t i = 0; i < rows->count; i++) {
         const int64_t at = t->offset + rows->ids[i] * t->dim;
         if (rows->ids[i] >= t->rows || at < s->first ||
@@ -465,7 +468,7 @@ hk_status hki_shard_apply(hki_shard *s, hki_shard_run *r, uint32_t unit,
                           const float *up, bool shared) {
     brought b = {.up = up, .shared = shared};
     if (unit >= r->msg.last || hki_shard_unit(s, r, unit, &b.chunk) == NULL)
-        return hki_fail(HK_E_DATA, "%s: worker %u: no chunk for unit %u",
+        return hki_fail(HK_E_DATA, "%s: worker %u: there is no chunk %u",
                         s->name, r->claim.id, unit);
     return apply_unit(s, r, unit, &b);
 }
@@ -474,7 +477,7 @@ hk_status hki_shard_apply_rows(hki_shard *s, hki_shard_run *r, uint32_t unit,
                                const hki_row_batch *rows) {
     if (unit < n_fixed(s, &r->msg) || unit >= r->msg.last ||
         !(r->msg.flags & HKI_BEGIN_ROWS))
-        return hki_fail(HK_E_DATA, "%s: worker %u: unit %u is not for rows",
+        return hki_fail(HK_E_DATA, "%s: worker %u: chunk %u does not hold rows",
                         s->name, r->claim.id, unit);
     return apply_unit(s, r, unit, &(brought){.rows = rows});
 }

@@ -28,15 +28,17 @@ static hk_status choose_id(hki_shard *s, int32_t task, uint32_t *out) {
         return HK_OK;
     }
     if (task != -1)
-        return hki_fail(HK_E_RANGE, "%s: join: worker %d is outside of 0..%u",
+        return hki_fail(HK_E_RANGE, "%s: join: worker %d is not in 0..%u",
                         s->name, task, n - 1);
     for (uint32_t id = 0; id < n; id++)
         if (!s->file.worker[id].live) {
             *out = id;
             return HK_OK;
         }
-    return hki_fail(HK_E_RANGE, "%s: join: all %u workers are taken", s->name,
-                    n);
+    return hki_fail(
+        HK_E_RANGE,
+        "%s: join: all %u indices of workers are in use (max_workers)", s->name,
+        n);
 }
 
 // The largest first loss of any worker: what a loss is measured by that starts
@@ -85,21 +87,21 @@ static hk_status next_incarnation(const hki_shard *s, uint32_t id,
     const uint32_t now = s->file.worker[id].incarnation;
     if (asked != 0 && asked < now) {
         *why = HKI_WHY_FENCED;
-        return hki_fail(HK_E_STATE,
-                        "%s: join: worker %u of incarnation %u is fenced off "
-                        "by incarnation %u; if no such worker runs, reset "
-                        "it at every center (--reset-worker %u)",
-                        s->name, id, asked, now, id);
+        return hki_fail(
+            HK_E_STATE,
+            "%s: join: worker %u of incarnation %u is refused, because "
+            "incarnation %u has joined; if no other process uses this index, "
+            "start every center with --reset-worker %u",
+            s->name, id, asked, now, id);
     }
     if (now == UINT32_MAX)
         return hki_fail(HK_E_STATE,
-                        "%s: join: worker %u has no incarnation left; reset it "
-                        "at every center (--reset-worker %u)",
+                        "%s: join: worker %u has used all incarnations; start "
+                        "every center with --reset-worker %u",
                         s->name, id, id);
     if (asked != 0 && (s->shard == 0 || asked - now > HKI_LEAP_INCARNATION))
         return hki_fail(HK_E_RANGE,
-                        "%s: join: worker %u is of incarnation %u and cannot "
-                        "become %u",
+                        "%s: join: worker %u has incarnation %u, not %u",
                         s->name, id, now, asked);
     *out = asked != 0 ? asked : now + 1;
     return HK_OK;
@@ -148,19 +150,20 @@ hk_status hki_shard_resume(hki_shard *s, const hki_msg_resume *msg,
                            hki_msg_joined *out) {
     claim->why = HKI_WHY_UNKNOWN;
     if (msg->id >= s->opt.max_workers)
-        return hki_fail(HK_E_STATE, "%s: no worker %u", s->name, msg->id);
+        return hki_fail(HK_E_STATE, "%s: there is no worker %u", s->name,
+                        msg->id);
     HKI_LOCKED(&s->lock);
     const hki_worker_record *const w = &s->file.worker[msg->id];
     hk_status status = HK_OK;
     claim->why = HKI_WHY_FENCED;
     if (w->incarnation == msg->incarnation && s->seat[msg->id].put_out) {
         claim->why = HKI_WHY_UNKNOWN; // it joins again
-        status = hki_fail(HK_E_STATE, "%s: worker %u was put out of a round",
+        status = hki_fail(HK_E_STATE, "%s: worker %u was removed from a round",
                           s->name, msg->id);
     } else if (w->incarnation != msg->incarnation || w->incarnation == 0)
         status = hki_fail(HK_E_STATE,
-                          "%s: worker %u of incarnation %u is fenced off by "
-                          "incarnation %u",
+                          "%s: worker %u of incarnation %u is refused, because "
+                          "incarnation %u has joined with the same index",
                           s->name, msg->id, msg->incarnation, w->incarnation);
     else
         seat_worker(s, msg->id, peer, claim, out);
@@ -189,8 +192,8 @@ static hk_status check_claim(hki_shard *s, hki_claim *c, const char *what) {
     c->why = HKI_WHY_FENCED;
     if (w->incarnation != c->incarnation)
         return hki_fail(HK_E_STATE,
-                        "%s: %s: worker %u of incarnation %u is fenced off by "
-                        "incarnation %u",
+                        "%s: %s: worker %u of incarnation %u is refused, "
+                        "because incarnation %u has joined with the same index",
                         s->name, what, c->id, c->incarnation, w->incarnation);
     c->why = HKI_WHY_LEFT;
     if (!w->live && !take_back(s, c))
@@ -216,8 +219,8 @@ hk_status hki_shard_check_caller(hki_shard *s, const hki_claim *c, bool stays,
     *why = HKI_WHY_FENCED;
     if (now != 0 && now != c->incarnation)
         return hki_fail(HK_E_STATE,
-                        "%s: call: worker %u of incarnation %u is fenced off "
-                        "by incarnation %u",
+                        "%s: call: worker %u of incarnation %u is refused, "
+                        "because incarnation %u has joined with the same index",
                         s->name, c->id, c->incarnation, now);
     *why = HKI_WHY_LEFT;
     if (stays && s->seat[c->id].left)
@@ -232,8 +235,9 @@ hk_status hki_shard_check_steps(const hki_shard *s, const hki_claim *c,
     const int64_t now = s->file.worker[c->id].steps;
     if (steps >= now && steps - now <= HKI_LEAP_STEPS && steps <= HKI_MAX_STEPS)
         return HK_OK;
-    return hki_fail(HK_E_DATA, "%s: worker %u: %lld steps after %lld", s->name,
-                    c->id, (long long)steps, (long long)now);
+    return hki_fail(HK_E_DATA,
+                    "%s: worker %u: %lld steps were reported after %lld",
+                    s->name, c->id, (long long)steps, (long long)now);
 }
 
 // ---- leaving ----------------------------------------------------------------
@@ -343,13 +347,13 @@ void hki_shard_renew(hki_shard *s, const hki_claim *c) {
 
 hk_status hki_shard_reset(hki_shard *s, int64_t id) {
     if (id < 0 || id >= s->opt.max_workers || !s->file.worker[id].incarnation)
-        return hki_fail(HK_E_NOT_FOUND, "%s: no worker %lld to reset", s->name,
-                        (long long)id);
+        return hki_fail(HK_E_NOT_FOUND, "%s: there is no worker %lld to reset",
+                        s->name, (long long)id);
     hki_worker_record *const w = &s->file.worker[id];
     HKI_LOCKED(&s->lock);
     hki_log(s->context, HK_LOG_WARNING,
-            "%s: worker %lld of incarnation %u is reset, as asked for", s->name,
-            (long long)id, w->incarnation);
+            "%s: worker %lld of incarnation %u was reset (--reset-worker)",
+            s->name, (long long)id, w->incarnation);
     if (w->live)
         drop_worker(s, (uint32_t)id);
     w->incarnation = 0;
@@ -366,8 +370,8 @@ void hki_shard_expire(hki_shard *s) {
         const double seconds = (double)(now - s->seat[i].seen_ns) * 1e-9;
         drop_worker(s, i);
         hki_log(s->context, HK_LOG_WARNING,
-                "%s: worker %u (%s) was silent for %.1f s: its lease is over, "
-                "%u live",
+                "%s: worker %u (%s) gave no sign of life for %.1f s and was "
+                "removed (membership timeout, lease_ms); %u live",
                 s->name, i, s->seat[i].peer, seconds, atomic_load(&s->live));
     }
 }
@@ -384,8 +388,8 @@ hk_status hki_shard_init(hki_shard *s, hki_claim *c, const hki_patience *p,
            s->granted != c->id + 1)
         if (!hki_shard_wait(s, p))
             return hki_fail(HK_E_TIMEOUT,
-                            "%s: init of worker %u: waited for worker %u to "
-                            "bring the first values",
+                            "%s: init of worker %u: worker %u did not send the "
+                            "first values in time",
                             s->name, c->id, s->granted - 1);
     if (!hki_load64(initialised)) {
         s->granted = c->id + 1;
@@ -415,7 +419,7 @@ static hk_status hold_grant(hki_shard *s, hki_claim *c) {
     if (s->granted == c->id + 1)
         return HK_OK;
     return hki_fail(HK_E_STATE,
-                    "%s: init: worker %u was too late with the first values",
+                    "%s: init: worker %u sent the first values too late",
                     s->name, c->id);
 }
 
@@ -443,8 +447,8 @@ hk_status hki_shard_receive(hki_shard *s, const hki_patience *p) {
     while (s->receiving)
         if (!hki_shard_wait(s, p) && s->receiving)
             return hki_fail(HK_E_TIMEOUT,
-                            "%s: waited for the values that somebody else "
-                            "brings",
+                            "%s: the values that another connection sends did "
+                            "not arrive in time",
                             s->name);
     s->receiving = true;
     return HK_OK;
@@ -488,8 +492,8 @@ hk_status hki_shard_barrier(hki_shard *s, hki_claim *c, uint32_t parties,
         while (!hki_load64(passed) && status == HK_OK)
             if (!hki_shard_wait(s, p) && !hki_load64(passed))
                 status = hki_fail(HK_E_TIMEOUT,
-                                  "%s: start barrier: worker %u waited for "
-                                  "the others; %u of %u are here",
+                                  "%s: start barrier: worker %u: only %u of %u "
+                                  "workers joined in time",
                                   s->name, c->id, n_waiting(s), parties);
         s->seat[c->id].in_barrier = false;
     }

@@ -41,7 +41,7 @@ hk_status hki_shard_keep(const char *path, uint64_t number) {
     if (number_of(kept.data) == number)
         return HK_OK;
     if (number_of(next.data) != number)
-        return hki_fail(HK_E_NOT_FOUND, "%s: no snapshot %llu", path,
+        return hki_fail(HK_E_NOT_FOUND, "%s: there is no snapshot %llu", path,
                         (unsigned long long)number);
     if (hki_io()->rename(next.data, kept.data) != 0)
         return hki_fail(HK_E_IO, "%s: cannot rename", next.data);
@@ -58,7 +58,7 @@ static hk_status find_snapshot(const char *path, uint64_t number,
         if (number_of(name.data) == number)
             return hki_center_file_view(out, name.data);
     }
-    return hki_fail(HK_E_NOT_FOUND, "%s: no snapshot %llu", path,
+    return hki_fail(HK_E_NOT_FOUND, "%s: there is no snapshot %llu", path,
                     (unsigned long long)number);
 }
 

@@ -145,7 +145,8 @@ static hk_status late(const hki_shard *s, uint32_t id, uint64_t round,
          i++)
         if (is_missing(s, i, round))
             at += (size_t)snprintf(missing + at, sizeof missing - at, " %u", i);
-    return hki_fail(HK_E_TIMEOUT, "%s: round %llu: worker %u waited for %s%s",
+    return hki_fail(HK_E_TIMEOUT,
+                    "%s: round %llu: worker %u: timeout of the wait for %s%s",
                     s->name, (unsigned long long)round, id, what, missing);
 }
 
@@ -172,9 +173,8 @@ static void put_out_idle(hki_shard *s, uint64_t round, int64_t since_ns,
             continue;
         hki_shard_put_out(s, i);
         hki_log(s->context, HK_LOG_WARNING,
-                "%s: round %llu: worker %u (%s) has made no step for %.1f s "
-                "while others waited for it: it is put out of the round, %u "
-                "live",
+                "%s: round %llu: worker %u (%s) made no step for %.1f s while "
+                "others waited for it, and was removed from the round; %u live",
                 s->name, (unsigned long long)round, i, seat->peer,
                 (double)idle * 1e-9, atomic_load(&s->live));
     }
@@ -265,7 +265,9 @@ hk_status hki_round_check(const hki_shard *s, uint32_t id, uint64_t round) {
     const uint64_t now = hki_round_number(s);
     if (round <= now + HKI_LEAP_ROUNDS)
         return HK_OK;
-    return hki_fail(HK_E_DATA, "%s: worker %u names round %llu in round %llu",
+    return hki_fail(HK_E_DATA,
+                    "%s: worker %u contributed to round %llu, but the current "
+                    "round is %llu",
                     s->name, id, (unsigned long long)round,
                     (unsigned long long)now);
 }

@@ -42,10 +42,11 @@ static hk_status outer_options(const hk_center_options *opt, const char *name,
     HKI_TRY(hki_outer_options(opt, name, out));
     out->threads = 1;
     if (has_outer(m) && (out->kind == HK_OPT_LARS || out->kind == HK_OPT_LAMB))
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: an outer optimizer that looks at whole tensors "
-                        "needs a center in one process",
-                        name);
+        return hki_fail(
+            HK_E_UNSUPPORTED,
+            "%s: the outer optimizers lars and lamb need whole tensors, but a "
+            "center server updates chunks; choose another type",
+            name);
     return HK_OK;
 }
 
@@ -69,7 +70,9 @@ hk_status hki_rules_slots(const hk_center_options *opt, const char *name,
     *n_slots = (uint32_t)hki_optimizer_slot_count(probe);
     hk_optimizer_destroy(probe);
     if (*n_slots > MAX_SLOTS)
-        return hki_fail(HK_E_UNSUPPORTED, "%s: an outer optimizer of %u slots",
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s: the outer optimizer has %u slots, more than a "
+                        "center server supports",
                         name, *n_slots);
     return HK_OK;
 }
@@ -307,8 +310,8 @@ hk_status hki_rules_apply(hki_shard *s, const hki_shard_run *r, uint32_t chunk,
         return HK_OK;
     }
     if (own == NULL)
-        return hki_fail(HK_E_INTERNAL, "%s: chunk %u has no scratch", s->name,
-                        chunk);
+        return hki_fail(HK_E_INTERNAL, "%s: chunk %u has no scratch memory",
+                        s->name, chunk);
     if (c->state) // statistics are averaged over the workers, never summed
         s->k->meet(own, values, 1.0f / (float)HKI_MAX(r->began.live, 1u), n);
     else if (s->method->center == HKI_CENTER_DELAYED)

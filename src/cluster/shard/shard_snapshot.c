@@ -31,8 +31,8 @@ static void open_gate(hki_shard *s) {
 static bool is_closed(hki_shard *s) {
     if (s->gate.ticket != 0 && hki_now_ns() >= s->gate.until_ns) {
         hki_log(s->context, HK_LOG_WARNING,
-                "%s: the gate was closed for %d ms, and workers are still in "
-                "the middle of an exchange: no copy, exchanges go on",
+                "%s: no copy: workers were still in an exchange %d ms after "
+                "the gate was closed; exchanges continue",
                 s->name, HKI_GATE_MS);
         open_gate(s);
     }
@@ -68,10 +68,10 @@ hk_status hki_gate_pass(hki_shard *s, const hki_claim *c, uint64_t exchange,
     while (is_kept_out(s, c->id, exchange))
         if (!wait_until(s, s->gate.until_ns, p) &&
             is_kept_out(s, c->id, exchange))
-            return hki_fail(HK_E_TIMEOUT,
-                            "%s: exchange of worker %u: waited for the end of "
-                            "a snapshot",
-                            s->name, c->id);
+            return hki_fail(
+                HK_E_TIMEOUT,
+                "%s: exchange of worker %u: a snapshot did not end in time",
+                s->name, c->id);
     return HK_OK;
 }
 
@@ -134,9 +134,9 @@ hk_status hki_gate_close(hki_shard *s, uint64_t ticket, const char *who,
     HKI_LOCKED(&s->lock);
     while (is_taken(s, &until_ns))
         if (!wait_until(s, until_ns, &rest) && is_taken(s, &until_ns))
-            return hki_fail(HK_E_TIMEOUT,
-                            "%s: snapshot: waited for another one to end",
-                            s->name);
+            return hki_fail(
+                HK_E_TIMEOUT,
+                "%s: snapshot: another snapshot did not end in time", s->name);
     *n = list_members(s, NULL);
     HKI_TRY(hki_alloc_array(*n, sizeof *members, &members));
     *n = list_members(s, members);
@@ -152,9 +152,10 @@ hk_status hki_gate_close(hki_shard *s, uint64_t ticket, const char *who,
 }
 
 static hk_status not_mine(const hki_shard *s) {
-    return hki_fail(HK_E_TIMEOUT,
-                    "%s: snapshot: it took so long that exchanges went on",
-                    s->name);
+    return hki_fail(
+        HK_E_TIMEOUT,
+        "%s: snapshot: it took too long, and exchanges continued without it",
+        s->name);
 }
 
 // Has a member come as far as the list says? One that is gone, or whose
@@ -187,20 +188,20 @@ static hk_status allow(hki_shard *s, const hki_member_at *m) {
     else if (m->id < s->opt.max_workers)
         s->gate.allowed[m->id] = m->exchange;
     else
-        return hki_fail(HK_E_DATA, "%s: snapshot: no worker %u", s->name,
-                        m->id);
+        return hki_fail(HK_E_DATA, "%s: snapshot: there is no worker %u",
+                        s->name, m->id);
     return HK_OK;
 }
 
 static hk_status tired(const hki_shard *s, const hki_member_at *m) {
     if (m->id == HKI_MEMBER_CENTER)
         return hki_fail(HK_E_TIMEOUT,
-                        "%s: snapshot: waited for the end of round %llu",
-                        s->name, (unsigned long long)m->exchange - 1);
-    return hki_fail(HK_E_TIMEOUT,
-                    "%s: snapshot: waited for the end of exchange %llu of "
-                    "worker %u",
-                    s->name, (unsigned long long)m->exchange, m->id);
+                        "%s: snapshot: round %llu did not end in time", s->name,
+                        (unsigned long long)m->exchange - 1);
+    return hki_fail(
+        HK_E_TIMEOUT,
+        "%s: snapshot: exchange %llu of worker %u did not end in time", s->name,
+        (unsigned long long)m->exchange, m->id);
 }
 
 hk_status hki_gate_settle(hki_shard *s, uint64_t ticket,
@@ -265,8 +266,9 @@ hk_status hki_cut_create(hki_shard *s, hki_copy_use use, hki_shard_copy **out) {
     if (!reserve_copy(s, use)) {
         hki_free(c);
         return hki_fail(HK_E_TIMEOUT,
-                        "%s: snapshot: %u copies are still being read", s->name,
-                        most_copies[use]);
+                        "%s: snapshot: no room for another copy; %u copies are "
+                        "still being read",
+                        s->name, most_copies[use]);
     }
     c->use = use;
     c->vectors = (size_t)h->undo_at;
@@ -348,7 +350,8 @@ static hk_status copy_all(hki_shard *s, hki_shard_copy *c) {
 
 hk_status hki_gate_copy(hki_shard *s, uint64_t ticket, hki_shard_copy *c) {
     if (!hki_load64(&s->file.head->initialised))
-        return hki_fail(HK_E_STATE, "%s: snapshot: no values yet", s->name);
+        return hki_fail(HK_E_STATE,
+                        "%s: snapshot: the center has no values yet", s->name);
     const int64_t begin = hki_now_ns();
     pthread_mutex_lock(&s->lock);
     const int64_t until_ns = s->gate.until_ns;

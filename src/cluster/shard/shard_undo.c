@@ -230,7 +230,7 @@ hk_status hki_undo_recover(hki_shard *s) {
         if (u->tag == 0)
             continue;
         if (!is_sound(s, i))
-            return hki_fail(HK_E_DATA, "%s: %s: undo slot %u is damaged",
+            return hki_fail(HK_E_DATA, "%s: %s: the undo record %u is damaged",
                             s->name, s->file.path, i);
         if (u->tag <= hki_load64(&s->file.worker[u->worker].cursor))
             continue; // committed
@@ -246,7 +246,7 @@ hk_status hki_undo_recover(hki_shard *s) {
     const uint64_t n = atomic_load(&s->recovered);
     if (n > 0)
         hki_log(s->context, HK_LOG_INFO,
-                "%s: %s: took back %llu changes that were not committed",
+                "%s: %s: reverted %llu changes that were not committed",
                 s->name, s->file.path, (unsigned long long)n);
     return HK_OK;
 }

@@ -72,8 +72,8 @@ static hk_status take_members(hki_framer *f, int64_t deadline_ns,
     HKI_TRY(hki_frame_wait(f, hki_with_grace(deadline_ns), "gate", &head));
     if (head.type != HKI_MEMBERS ||
         head.size > (HKI_MAX_SEATS + 1) * sizeof(hki_member_at))
-        return hki_fail(HK_E_DATA, "%s: gate: %s of %u bytes", f->conn->peer,
-                        hki_type_name(head.type), head.size);
+        return hki_fail(HK_E_DATA, "%s: gate: unexpected %s of %u bytes",
+                        f->conn->peer, hki_type_name(head.type), head.size);
     HKI_FREED uint8_t *bytes = NULL;
     HKI_FREED hki_member_at *list = NULL;
     uint32_t n = 0;

@@ -166,8 +166,9 @@ hk_status hki_plan_init(hki_chunk_plan *p, const hk_layout *l,
     if (n / c.chunk_floats + (int64_t)hki_layout_entry_count(l) * 2 >
         (int64_t)HKI_MAX_UNITS)
         return hki_fail(HK_E_OVERFLOW,
-                        "%s: %lld floats make too many chunks of %lld", what,
-                        (long long)n, (long long)c.chunk_floats);
+                        "%s: %lld floats give too many chunks of %lld floats; "
+                        "increase chunk_kib",
+                        what, (long long)n, (long long)c.chunk_floats);
     cut_all(&c);
     HKI_TRY(hki_alloc_array(p->count, sizeof *p->chunk, &p->chunk));
     HKI_TRY(hki_alloc_array(p->n_tables, sizeof *p->table, &p->table));

@@ -220,9 +220,9 @@ hk_status hki_frame_raise(hki_framer *f, const hki_frame *head,
     const unsigned code = head->aux;
     const bool known = code > HK_OK && code <= HK_E_INTERNAL;
     if (head->size >= sizeof text)
-        return hki_fail(HK_E_DATA, "%s: an error text of %u bytes",
+        return hki_fail(HK_E_DATA, "%s: invalid error message of %u bytes",
                         f->conn->peer, head->size);
-    HKI_TRY(hki_frame_take(f, text, head->size, deadline_ns, "error text"));
+    HKI_TRY(hki_frame_take(f, text, head->size, deadline_ns, "error message"));
     text[head->size] = '\0';
     f->why = (hki_why)head->unit;
     // A center that could not do it is like one that is away for a moment.
@@ -249,7 +249,8 @@ hk_status hki_frame_wait(hki_framer *f, int64_t deadline_ns, const char *what,
 hk_status hki_frame_take(hki_framer *f, void *bytes, size_t size,
                          int64_t deadline_ns, const char *what) {
     if (size != f->body_left)
-        return hki_fail(HK_E_DATA, "%s: %s: a body of %zu bytes, expected %zu",
+        return hki_fail(HK_E_DATA,
+                        "%s: %s: the body has %zu bytes, expected %zu",
                         f->conn->peer, what, f->body_left, size);
     size_t have = 0;
     while (have < size) {
@@ -267,12 +268,14 @@ hk_status hki_frame_expect(hki_framer *f, hki_type type, void *body,
                            const char *what, hki_frame *out) {
     HKI_TRY(hki_frame_wait(f, deadline_ns, what, out));
     if (out->type != type)
-        return hki_fail(HK_E_DATA, "%s: %s: %s where %s was expected",
+        return hki_fail(HK_E_DATA, "%s: %s: received %s, expected %s",
                         f->conn->peer, what, hki_type_name(out->type),
                         hki_type_name(type));
     if (out->size > capacity)
-        return hki_fail(HK_E_DATA, "%s: %s: a body of %u bytes; at most %zu",
-                        f->conn->peer, what, out->size, capacity);
+        return hki_fail(
+            HK_E_DATA,
+            "%s: %s: the body has %u bytes, more than the limit of %zu",
+            f->conn->peer, what, out->size, capacity);
     return hki_frame_take(f, body, out->size, deadline_ns, what);
 }
 
@@ -289,8 +292,9 @@ hk_status hki_msg_body(hki_framer *f, const hki_body *b, void *msg,
     uint8_t body[HKI_MAX_MESSAGE];
     const size_t size = f->body_left;
     if (size > sizeof body)
-        return hki_fail(HK_E_DATA, "%s: %s: a body of %zu bytes", f->conn->peer,
-                        what, size);
+        return hki_fail(HK_E_DATA,
+                        "%s: %s: the body has an invalid size of %zu bytes",
+                        f->conn->peer, what, size);
     HKI_TRY(hki_frame_take(f, body, size, deadline_ns, what));
     return hki_body_get(b, body, size, f->conn->peer, msg, NULL);
 }

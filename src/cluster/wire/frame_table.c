@@ -108,23 +108,23 @@ static const char *place(unsigned at) {
 static hk_status refuse(const hki_dialogue *d, const hki_frame *f,
                         const char *name) {
     if (f->type >= HKI_TYPES || hki_frame_rows[f->type].name == NULL)
-        return hki_fail(HK_E_DATA, "%s: a frame of unknown type %u", name,
-                        f->type);
+        return hki_fail(HK_E_DATA, "%s: unknown frame type %u", name, f->type);
     const hki_frame_row *const r = &hki_frame_rows[f->type];
     const bool server = d->peer == HKI_BY_SERVER;
     if (server ? r->server_at == 0 : r->clients == 0)
-        return hki_fail(HK_E_DATA, "%s: %s is no %s", name, r->name,
-                        server ? "answer" : "request");
+        return hki_fail(HK_E_DATA,
+                        "%s: received the message %s, which is not a %s", name,
+                        r->name, server ? "answer" : "request");
     if (!server && !(r->clients & d->peer))
-        return hki_fail(HK_E_DENIED, "%s: %s is not for %s", name, r->name,
-                        hki_party_name(d->peer));
+        return hki_fail(HK_E_DENIED, "%s: the message %s is not allowed for %s",
+                        name, r->name, hki_party_name(d->peer));
     if (!((server ? r->server_at : r->client_at) & d->at))
         return hki_fail(HK_E_DATA, "%s: %s %s", name, r->name, place(d->at));
     if (f->flags & ~r->flags)
-        return hki_fail(HK_E_DATA, "%s: %s with flags %u", name, r->name,
-                        f->flags);
-    return hki_fail(HK_E_DATA, "%s: %s of %u bytes; it has %u to %u", name,
-                    r->name, f->size, r->least, r->most);
+        return hki_fail(HK_E_DATA, "%s: the message %s has invalid flags %u",
+                        name, r->name, f->flags);
+    return hki_fail(HK_E_DATA, "%s: the message %s has %u bytes, not %u to %u",
+                    name, r->name, f->size, r->least, r->most);
 }
 
 hk_status hki_dialogue_check(const hki_dialogue *d, const hki_frame *f,

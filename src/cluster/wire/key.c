@@ -18,13 +18,13 @@ static bool is_name_char(char c) {
 static hk_status check_name(const char *name, size_t n, const char *what) {
     if (n == 0 || n >= HK_KEY_NAME)
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: a key's name has 1 to %d characters", what,
-                        HK_KEY_NAME - 1);
+                        "%s: the name of a key has to have 1 to %d characters",
+                        what, HK_KEY_NAME - 1);
     for (size_t i = 0; i < n; i++)
         if (!is_name_char(name[i]))
             return hki_fail(HK_E_INVALID_ARG,
-                            "%s: a key's name is made of letters, digits, "
-                            "'-', '_' and '.'",
+                            "%s: the name of a key may have letters, digits, "
+                            "'-', '_' and '.' only",
                             what);
     return HK_OK;
 }
@@ -38,7 +38,7 @@ hk_status hk_key_generate(const char *name, hk_key *out) {
     HKI_TRY(check_name(name, strlen(name), "key"));
     snprintf(k.name, sizeof k.name, "%s", name);
     if (getrandom(k.secret, sizeof k.secret, 0) != sizeof k.secret)
-        return hki_fail(HK_E_IO, "key: the system gives no random bytes");
+        return hki_fail(HK_E_IO, "key: the system provides no random bytes");
     *out = k;
     explicit_bzero(&k, sizeof k);
     return HK_OK;
@@ -89,7 +89,8 @@ hk_status hki_key_parse(const char *text, size_t size, const char *what,
                         hk_key *out) {
     hk_key k = {.name = ""};
     const size_t w = sizeof word - 1;
-    const char *const bad = "is no key: \"hooke-key-1 NAME 64-HEX-DIGITS\"";
+    const char *const bad = "is not a cluster key (hooke-key-1 NAME "
+                            "64-HEX-DIGITS); create one with hooke keygen";
     while (size > 0 && (text[size - 1] == '\n' || text[size - 1] == '\r' ||
                         text[size - 1] == ' '))
         size--;
@@ -147,9 +148,10 @@ hk_status hk_key_load(const char *path, hk_key *out) {
     hk_status s = n >= 0 ? HK_OK : io_fail(path, "read");
     close(fd);
     if (s == HK_OK && !is_secret(&st))
-        s = hki_fail(HK_E_DENIED,
-                     "%s: others may read the key (mode %03o); chmod 600", path,
-                     (unsigned)st.st_mode & 0777);
+        s = hki_fail(
+            HK_E_DENIED,
+            "%s: other users can read this key (mode %03o); run chmod 600",
+            path, (unsigned)st.st_mode & 0777);
     if (s == HK_OK)
         s = hki_key_parse(text, (size_t)n, path, out);
     explicit_bzero(text, sizeof text);

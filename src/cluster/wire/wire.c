@@ -34,17 +34,18 @@ hk_status hki_preface_get(const uint8_t in[HKI_PREFACE], const char *peer,
     if (memcmp(in, magic, sizeof magic) != 0) {
         const char *looks = "";
         if (in[1] == 3 && (in[0] == 0x15 || in[0] == 0x16))
-            looks = "; it looks like TLS, which needs the key on both sides";
+            looks =
+                "; it looks like TLS: give both sides the same key, or neither";
         else if (memcmp(in, "GET ", 4) == 0 || memcmp(in, "POST", 4) == 0)
             looks = "; it looks like HTTP";
-        return hki_fail(HK_E_DATA, "%s: does not speak Hooke's protocol%s",
-                        peer, looks);
+        return hki_fail(HK_E_DATA, "%s: does not use Hooke's protocol%s", peer,
+                        looks);
     }
     const uint64_t low = get_le(in + 8, 2), high = get_le(in + 10, 2);
     if (low > HKI_WIRE_VERSION || high < HKI_WIRE_VERSION)
         return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: speaks versions %u to %u of the protocol; this "
-                        "side speaks version %d",
+                        "%s: uses versions %u to %u of the protocol, this "
+                        "process version %d; install the same Hooke on both",
                         peer, (unsigned)low, (unsigned)high, HKI_WIRE_VERSION);
     *flags = (uint32_t)get_le(in + 12, 4);
     return HK_OK;
@@ -80,12 +81,12 @@ hk_status hki_head_get(const uint8_t in[HKI_HEAD], uint32_t sequence,
                          .unit = (uint32_t)get_le(in + 16, 4),
                          .applied = (uint32_t)get_le(in + 20, 4)};
     if (get_le(in + 28, 4) != head_check(in))
-        return hki_fail(HK_E_DATA, "%s: damaged head of frame %u", peer,
-                        sequence);
+        return hki_fail(HK_E_DATA, "%s: the header of frame %u is damaged",
+                        peer, sequence);
     const uint32_t number = (uint32_t)get_le(in + 24, 4);
     if (number != sequence)
         return hki_fail(number < sequence ? HK_E_EXISTS : HK_E_DATA,
-                        "%s: frame %u where %u was expected", peer, number,
+                        "%s: received frame %u, expected %u", peer, number,
                         sequence);
     *out = f;
     return HK_OK;
@@ -193,7 +194,7 @@ size_t hki_body_put(const hki_body *b, const void *msg, uint8_t *out) {
 }
 
 static hk_status too_short(const hki_body *b, size_t size, const char *peer) {
-    return hki_fail(HK_E_DATA, "%s: body of %s ends after %zu bytes", peer,
+    return hki_fail(HK_E_DATA, "%s: the body of %s ends after %zu bytes", peer,
                     b->name, size);
 }
 
@@ -206,8 +207,9 @@ static hk_status get_text(const hki_body *b, const field *f,
     if (n > size - *at - 2)
         return too_short(b, size, peer);
     if (n >= f->size || memchr(bytes + *at + 2, 0, n) != NULL)
-        return hki_fail(HK_E_DATA, "%s: body of %s: a text of %zu bytes", peer,
-                        b->name, n);
+        return hki_fail(HK_E_DATA,
+                        "%s: the body of %s has an invalid string of %zu bytes",
+                        peer, b->name, n);
     memcpy(to, bytes + *at + 2, n);
     memset(to + n, 0, f->size - n);
     *at += 2 + n;
@@ -233,8 +235,9 @@ hk_status hki_body_get(const hki_body *b, const uint8_t *bytes, size_t size,
         at += f->size;
     }
     if (used == NULL && at != size)
-        return hki_fail(HK_E_DATA, "%s: body of %s is %zu bytes, expected %zu",
-                        peer, b->name, size, at);
+        return hki_fail(HK_E_DATA,
+                        "%s: the body of %s has %zu bytes, expected %zu", peer,
+                        b->name, size, at);
     if (used != NULL)
         *used = at;
     return HK_OK;
@@ -244,11 +247,11 @@ hk_status hki_result_check(const hki_msg_result *r, const char *from) {
     if (r->status <= HK_E_INTERNAL && r->begin >= 0 && r->end >= r->begin &&
         r->epoch >= 0 && r->used >= 0)
         return HK_OK;
-    return hki_fail(HK_E_DATA,
-                    "%s: a result of status %u and examples %lld to %lld of "
-                    "epoch %lld",
-                    from, r->status, (long long)r->begin, (long long)r->end,
-                    (long long)r->epoch);
+    return hki_fail(
+        HK_E_DATA,
+        "%s: invalid result: status %u, examples %lld to %lld of epoch %lld",
+        from, r->status, (long long)r->begin, (long long)r->end,
+        (long long)r->epoch);
 }
 
 // ---- layouts ----------------------------------------------------------------
@@ -264,7 +267,8 @@ hk_status hki_layout_put(const hk_layout *l, const uint8_t *share,
     const size_t n = hki_layout_entry_count(l);
     uint8_t b[16];
     if (n > MAX_ENTRIES)
-        return hki_fail(HK_E_OVERFLOW, "layout: %zu entries do not fit", n);
+        return hki_fail(HK_E_OVERFLOW,
+                        "layout: %zu entries are too many for a message", n);
     put_le(b, n, 4);
     HKI_TRY(hki_buf_add(out, b, 4));
     for (size_t i = 0; i < n; i++) {
@@ -272,8 +276,8 @@ hk_status hki_layout_put(const hk_layout *l, const uint8_t *share,
         const size_t name = strlen(e->name);
         if (name > MAX_NAME)
             return hki_fail(HK_E_OVERFLOW,
-                            "layout: the name %.64s... has %zu bytes", e->name,
-                            name);
+                            "layout: the name %.64s... is too long, %zu bytes",
+                            e->name, name);
         put_le(b, name, 2);
         HKI_TRY(hki_buf_add(out, b, 2));
         HKI_TRY(hki_buf_add(out, e->name, name));
@@ -298,7 +302,7 @@ typedef struct cursor {
 
 static hk_status take(cursor *c, size_t n, const uint8_t **out) {
     if ((size_t)(c->end - c->p) < n)
-        return hki_fail(HK_E_DATA, "%s: the layout is cut off", c->peer);
+        return hki_fail(HK_E_DATA, "%s: the layout is truncated", c->peer);
     *out = c->p;
     c->p += n;
     return HK_OK;
@@ -311,8 +315,10 @@ static hk_status get_item(cursor *c, hki_arena *a, hk_layout_item *item,
     const size_t n = (size_t)get_le(b, 2);
     HKI_TRY(take(c, n, &b));
     if (n == 0 || n > MAX_NAME || memchr(b, 0, n) != NULL)
-        return hki_fail(HK_E_DATA, "%s: an entry's name has %zu bytes", c->peer,
-                        n);
+        return hki_fail(
+            HK_E_DATA,
+            "%s: the name of an entry has an invalid length of %zu bytes",
+            c->peer, n);
     HKI_TRY(hki_arena_printf(a, &item->name, "%.*s", (int)n, (const char *)b));
     HKI_TRY(take(c, 5, &b));
     item->dtype = (hk_dtype)b[0];
@@ -322,7 +328,8 @@ static hk_status get_item(cursor *c, hki_arena *a, hk_layout_item *item,
     const unsigned rank = b[4];
     if (rank > HK_MAX_RANK || b[2] > 1 || b[3] < HK_SHARE_EXCHANGE ||
         b[3] > HK_SHARE_LOCAL || (b[3] == HK_SHARE_EXCHANGE && b[0] != HK_F32))
-        return hki_fail(HK_E_DATA, "%s: entry %s: type %u, share %u, rank %u",
+        return hki_fail(HK_E_DATA,
+                        "%s: entry %s: invalid type %u, share %u or rank %u",
                         c->peer, item->name, b[0], b[3], rank);
     int64_t dims[HK_MAX_RANK] = {0};
     for (unsigned d = 0; d < rank; d++) {
@@ -365,7 +372,8 @@ hk_status hki_layout_get(const uint8_t *bytes, size_t size, const char *peer,
     for (size_t i = 0; i < n; i++)
         HKI_TRY(get_item(&c, &arena, &items[i], &shares[i]));
     if (c.p != c.end)
-        return hki_fail(HK_E_DATA, "%s: bytes after the layout", peer);
+        return hki_fail(HK_E_DATA, "%s: there are bytes after the layout",
+                        peer);
     HKI_TRY(hk_layout_create(items, n, &l));
     HKI_TRY(check_order(l, items, n, peer));
     *out = l;
@@ -422,8 +430,8 @@ hk_status hki_members_get(const uint8_t *bytes, size_t size, const char *peer,
                           hki_member_at **out, uint32_t *n) {
     hki_member_at *m;
     if (size % MEMBER_BYTES != 0 || size / MEMBER_BYTES > HKI_MAX_SEATS + 1)
-        return hki_fail(HK_E_DATA, "%s: a list of members of %zu bytes", peer,
-                        size);
+        return hki_fail(HK_E_DATA, "%s: invalid list of members of %zu bytes",
+                        peer, size);
     *n = (uint32_t)(size / MEMBER_BYTES);
     HKI_TRY(hki_alloc_array(*n, sizeof *m, &m));
     for (uint32_t i = 0; i < *n; i++) {

@@ -7,9 +7,10 @@
 static hk_status prepend(const char *op, const hk_value *v, int64_t rows,
                          const hk_shape *s, hk_shape *out) {
     if (s->rank >= HK_MAX_RANK)
-        return hki_fail(HK_E_SHAPE,
-                        "%s: value \"%s\" has %d dimensions already", op,
-                        v->name, s->rank);
+        return hki_fail(
+            HK_E_SHAPE,
+            "%s: value \"%s\" already has %d dimensions, which is the limit",
+            op, v->name, s->rank);
     *out = hki_shape_rows(s, rows);
     return HK_OK;
 }
@@ -35,8 +36,9 @@ static hk_status check_padding(const char *op, const hk_value *v, double x) {
     }
     if (x >= low && x <= high && floor(x) == x)
         return HK_OK;
-    return hki_fail(HK_E_INVALID_ARG, "%s: value \"%s\": padding %g is no %s",
-                    op, v->name, x, hk_dtype_name(v->dtype));
+    return hki_fail(HK_E_INVALID_ARG,
+                    "%s: value \"%s\": the padding %g is not a valid %s", op,
+                    v->name, x, hk_dtype_name(v->dtype));
 }
 
 static hk_status plan_padded(const char *op, const hk_value *v,
@@ -72,7 +74,7 @@ static hk_status plan_value(const char *op, const hk_value *v,
     *out = *v;
     *part = (hki_batch_part){0};
     if (v->form == HK_RAGGED_FORM)
-        return hki_fail(HK_E_UNSUPPORTED, "%s: value \"%s\" is ragged already",
+        return hki_fail(HK_E_UNSUPPORTED, "%s: value \"%s\" is already ragged",
                         op, v->name);
     if (v->form == HK_SPARSE_FORM) {
         part->kind = HKI_PART_SPARSE;

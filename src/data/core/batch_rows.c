@@ -9,7 +9,7 @@ static hk_status check_shape(const hki_data_rows *r, size_t k,
     char want[HKI_SHAPE_TEXT], got[HKI_SHAPE_TEXT];
     if (hki_shape_fits(&spec->shape, shape))
         return HK_OK;
-    return hki_fail(HK_E_SHAPE, "value \"%s\": shape %s does not fit %s",
+    return hki_fail(HK_E_SHAPE, "value \"%s\": the shape %s does not fit %s",
                     spec->name, hki_shape_text(*shape, got),
                     hki_shape_text(spec->shape, want));
 }
@@ -77,7 +77,8 @@ hk_status hki_rows_ragged(hki_data_rows *r, size_t k, int64_t i,
                           void **values, int64_t **splits) {
     hki_box *const b = r->slot[i];
     if (shape->rank < 1 || shape->rank >= HK_MAX_RANK || n_splits < 1)
-        return hki_fail(HK_E_SHAPE, "value \"%s\": no shape of ragged rows",
+        return hki_fail(HK_E_SHAPE,
+                        "value \"%s\": the shape is not one of ragged rows",
                         r->spec->values[k].name);
     const hk_shape cuts = hk_shape_make(1, (int64_t[]){n_splits});
     hk_tensor *v, *x;
@@ -139,7 +140,8 @@ hk_status hki_rows_copy(hki_data_rows *r, size_t k, int64_t i,
     const hk_value *const spec = &r->spec->values[k];
     if (v->tensor == NULL || hk_tensor_dtype(v->tensor) != spec->dtype ||
         v->form != spec->form)
-        return hki_fail(HK_E_DTYPE, "value \"%s\": not of the type announced",
+        return hki_fail(HK_E_DTYPE,
+                        "value \"%s\": the type differs from the declared one",
                         spec->name);
     if (v->form == HK_DENSE_FORM)
         return copy_dense(r, k, i, v->tensor);

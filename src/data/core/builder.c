@@ -25,8 +25,8 @@ hk_status hk_builder_tensor(hk_builder *b, const char *name,
         v.shape = *shape;
     if (spec->form != HK_DENSE_FORM)
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: output \"%s\" is not dense: hk_builder_set", b->op,
-                        name);
+                        "%s: output \"%s\" is not dense; use hk_builder_set",
+                        b->op, name);
     HKI_TRY(hki_value_fits(b->op, spec, &v));
     return hki_box_tensor(b->box, k, &v.shape, out);
 }
@@ -49,10 +49,10 @@ static hk_status check_indexed(const hk_builder *b, const hk_value *spec,
         good = good && v.rank >= 1 && x.rank == 1 && x.dim[0] >= 1 &&
                dense->rank >= 2 && dense->dim[0] == x.dim[0] - 1;
     if (!good)
-        return hki_fail(HK_E_SHAPE,
-                        "%s: output \"%s\": values and index do not belong "
-                        "together",
-                        b->op, spec->name);
+        return hki_fail(
+            HK_E_SHAPE,
+            "%s: output \"%s\": the values and the index do not fit each other",
+            b->op, spec->name);
     const int64_t *const at = hk_tensor_data(index);
     const int64_t n = hk_tensor_count(index);
     for (int64_t i = 0; i < n; i++) {
@@ -63,7 +63,8 @@ static hk_status check_indexed(const hk_builder *b, const hk_value *spec,
         if (at[i] < low || at[i] > high ||
             (!sparse && i == n - 1 && at[i] != v.dim[0]))
             return hki_fail(HK_E_RANGE,
-                            "%s: output \"%s\": index entry %lld is %lld",
+                            "%s: output \"%s\": index entry %lld is %lld, "
+                            "which is out of range",
                             b->op, spec->name, (long long)i, (long long)at[i]);
     }
     return HK_OK;
@@ -78,7 +79,7 @@ hk_status hk_builder_set(hk_builder *b, const hk_value *in) {
     const bool indexed = spec->form != HK_DENSE_FORM;
     if (in->tensor == NULL || (in->index != NULL) != indexed)
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: output \"%s\": its tensor%s needed", b->op,
+                        "%s: output \"%s\": the tensor%s needed", b->op,
                         in->name, indexed ? " and an index are" : " alone is");
     hk_value v = *spec;
     v.dtype = hk_tensor_dtype(in->tensor);

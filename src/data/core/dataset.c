@@ -42,11 +42,11 @@ void hk_dataset_release(hk_dataset *d) {
 
 hk_status hk_dataset_status(const hk_dataset *d) {
     if (d == NULL)
-        return hki_fail(HK_E_NO_MEMORY, "dataset: no memory");
+        return hki_fail(HK_E_NO_MEMORY, "dataset: out of memory");
     if (d->status == HK_OK)
         return HK_OK;
     return hki_fail(d->status, "%s",
-                    d->message != NULL ? d->message : "dataset: no memory");
+                    d->message != NULL ? d->message : "dataset: out of memory");
 }
 
 const hk_element *hk_dataset_spec(const hk_dataset *d) {
@@ -204,8 +204,9 @@ uint64_t hki_key(const char *op, size_t n, const int64_t *numbers) {
 hk_status hki_parallel_check(const char *op, int32_t parallel) {
     if (parallel == HK_DATA_AUTO || (parallel >= 1 && parallel <= MAX_PARALLEL))
         return HK_OK;
-    return hki_fail(HK_E_INVALID_ARG, "%s: parallel is %d, not 1 to %d", op,
-                    parallel, MAX_PARALLEL);
+    return hki_fail(HK_E_INVALID_ARG,
+                    "%s: parallel is %d; it has to be in 1..%d", op, parallel,
+                    MAX_PARALLEL);
 }
 
 // ---- questions about a chain -----------------------------------------------

@@ -57,14 +57,15 @@ static hk_status check_value(const char *op, const hk_value *v) {
         return hki_fail(HK_E_INVALID_ARG, "%s: value \"%s\": unknown form %d",
                         op, v->name, (int)v->form);
     if (v->shape.rank < 0 || v->shape.rank > HK_MAX_RANK)
-        return hki_fail(HK_E_SHAPE, "%s: value \"%s\": rank %d", op, v->name,
-                        v->shape.rank);
+        return hki_fail(HK_E_SHAPE, "%s: value \"%s\": invalid rank %d", op,
+                        v->name, v->shape.rank);
     hk_shape known = v->shape;
     for (int i = 0; i < known.rank; i++) {
         if (known.dim[i] < -1)
-            return hki_fail(HK_E_SHAPE,
-                            "%s: value \"%s\": dimension %d is %lld", op,
-                            v->name, i, (long long)known.dim[i]);
+            return hki_fail(
+                HK_E_SHAPE,
+                "%s: value \"%s\": dimension %d has the invalid size %lld", op,
+                v->name, i, (long long)known.dim[i]);
         if (known.dim[i] < 0)
             known.dim[i] = 1;
     }
@@ -74,9 +75,10 @@ static hk_status check_value(const char *op, const hk_value *v) {
 
 hk_status hki_spec_check(const char *op, const hk_value *values, size_t n) {
     if (n == 0 || values == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "%s: no values", op);
+        return hki_fail(HK_E_INVALID_ARG, "%s: there are no values", op);
     if (n > MAX_VALUES)
-        return hki_fail(HK_E_INVALID_ARG, "%s: %zu values, at most %d", op, n,
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: %zu values are too many; the limit is %d", op, n,
                         MAX_VALUES);
     for (size_t k = 0; k < n; k++) {
         HKI_TRY(check_value(op, &values[k]));

@@ -43,7 +43,8 @@ hk_status hki_order_init(hki_order *o, int64_t total, int64_t epoch,
     while (o->half < 31 && (UINT64_C(1) << 2 * o->half) < (uint64_t)total)
         o->half++;
     if ((UINT64_C(1) << 2 * o->half) < (uint64_t)total)
-        return hki_fail(HK_E_OVERFLOW, "lease: %lld units", (long long)total);
+        return hki_fail(HK_E_OVERFLOW, "lease: invalid number of units, %lld",
+                        (long long)total);
     hki_rng_init(&rng, (uint64_t)seed, (uint64_t)epoch);
     for (int i = 0; i < HKI_ORDER_ROUNDS; i++)
         o->key[i] = hki_rng_u64(&rng);

@@ -78,7 +78,8 @@ hk_status hk_iter_create(hk_dataset *d, const hk_iter_options *opt,
     HKI_TRY(hki_options_copy(&o, sizeof o, opt, "iterator"));
     if (o.ignore_stop > 1 || o.threads > MAX_THREADS)
         return hki_fail(HK_E_INVALID_ARG,
-                        "iterator: %u threads, at most %d; ignore_stop is %u",
+                        "iterator: threads is %u (limit %d) and ignore_stop %u "
+                        "(0 or 1); one of them is out of range",
                         o.threads, MAX_THREADS, o.ignore_stop);
     hk_iter *it;
     HKI_TRY(hki_zalloc_array(1, sizeof *it, &it));
@@ -135,7 +136,9 @@ hk_status hk_iter_next(hk_iter *it, const hk_element **out) {
     if (it == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "iterator next: NULL argument");
     if (it->root == NULL)
-        return hki_fail(HK_E_STATE, "iterator next: it could not be reopened");
+        return hki_fail(
+            HK_E_STATE,
+            "iterator next: the iterator could not be reopened after an error");
     const int64_t begin = hki_now_ns();
     it->saved.buf.size = 0;
     const hk_status s = next_element(it, out);
@@ -165,8 +168,8 @@ hk_status hk_iter_get_info(const hk_iter *it, hk_iter_info *out) {
 static hk_status make_bytes(hk_iter *it) {
     hki_saver *const w = &it->saved;
     if (atomic_load(&it->run->torn))
-        return hki_fail(HK_E_STATE, "iterator save: a stop cut an element "
-                                    "short, there is no position behind it");
+        return hki_fail(HK_E_STATE, "iterator save: a stop interrupted an "
+                                    "element; there is no position after it");
     w->status = hki_buf_add(&w->buf, MAGIC, sizeof MAGIC);
     hki_save_u64(w, it->d->fingerprint);
     hki_save_u64(w, it->delivered);
@@ -181,15 +184,18 @@ hk_status hk_iter_save(hk_iter *it, void *buf, size_t capacity, size_t *size) {
     if (it == NULL || size == NULL)
         return hki_fail(HK_E_INVALID_ARG, "iterator save: NULL argument");
     if (it->root == NULL)
-        return hki_fail(HK_E_STATE, "iterator save: it could not be reopened");
+        return hki_fail(
+            HK_E_STATE,
+            "iterator save: the iterator could not be reopened after an error");
     hki_buf *const b = &it->saved.buf;
     if (b->size == 0) {
         HKI_TRY_OR(make_bytes(it), b->size = 0);
     }
     if (buf != NULL && capacity < b->size)
-        return hki_fail(HK_E_OVERFLOW,
-                        "iterator save: %zu bytes of room, %zu needed",
-                        capacity, b->size);
+        return hki_fail(
+            HK_E_OVERFLOW,
+            "iterator save: the buffer has %zu bytes, but %zu are needed",
+            capacity, b->size);
     if (buf != NULL)
         memcpy(buf, b->data, b->size);
     *size = b->size;
@@ -198,18 +204,18 @@ hk_status hk_iter_save(hk_iter *it, void *buf, size_t capacity, size_t *size) {
 
 static hk_status check_bytes(const hk_iter *it, const uint8_t *p, size_t size) {
     if (size < HEAD + TAIL || memcmp(p, MAGIC, sizeof MAGIC) != 0)
-        return hki_fail(HK_E_DATA,
-                        "iterator restore: %zu bytes that are no position "
-                        "of an iterator",
-                        size);
+        return hki_fail(
+            HK_E_DATA,
+            "iterator restore: the %zu bytes are not a position of an iterator",
+            size);
     if (hki_get_u64(p + size - TAIL) != hki_hash(HKI_HASH_INIT, p, size - TAIL))
-        return hki_fail(HK_E_DATA,
-                        "iterator restore: wrong checksum, the bytes are "
-                        "damaged");
+        return hki_fail(
+            HK_E_DATA,
+            "iterator restore: wrong checksum; the bytes are damaged");
     if (hki_get_u64(p + 8) != it->d->fingerprint)
         return hki_fail(HK_E_INVALID_ARG,
-                        "iterator restore: the position is of another "
-                        "pipeline (%016llx, this is %016llx)",
+                        "iterator restore: the position belongs to another "
+                        "pipeline (fingerprint %016llx, this one has %016llx)",
                         (unsigned long long)hki_get_u64(p + 8),
                         (unsigned long long)it->d->fingerprint);
     return HK_OK;
@@ -219,7 +225,7 @@ static hk_status restore_nodes(hk_iter *it, const uint8_t *p, size_t size) {
     hki_restorer r = {.begin = p, .p = p + HEAD, .end = p + size - TAIL};
     HKI_TRY(hki_node_restore(it->root, &r));
     if (r.p != r.end)
-        return hki_restore_bad(&r, "bytes left over");
+        return hki_restore_bad(&r, "unexpected bytes at the end");
     it->delivered = hki_get_u64(p + 16);
     atomic_store(&it->run->skipped, hki_get_u64(p + 24));
     return HK_OK;

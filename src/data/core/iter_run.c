@@ -56,8 +56,8 @@ hk_status hki_run_between(hki_data_run *run) {
         atomic_store_explicit(&run->stop_seen_ns, 0, memory_order_relaxed);
     if (atomic_load(&run->torn))
         return hki_fail(reason != 0 ? HK_E_CANCELLED : HK_E_STATE,
-                        "iterator: a stop (reason %d) cut an element short; "
-                        "restore a position or make another iterator",
+                        "iterator: a stop (reason %d) interrupted an element; "
+                        "restore a position or create another iterator",
                         reason);
     return reason == 0 ? HK_OK : stopped(reason);
 }
@@ -66,7 +66,8 @@ hk_status hki_run_between(hki_data_run *run) {
 // a zip. A stop that is heard there loses them.
 static hk_status check(hki_data_run *run, int reason, int64_t patience_ms) {
     if (atomic_load_explicit(&run->closing, memory_order_relaxed))
-        return hki_fail(HK_E_CANCELLED, "iterator: it is being destroyed");
+        return hki_fail(HK_E_CANCELLED,
+                        "iterator: the iterator is being destroyed");
     if (reason == 0)
         return HK_OK;
     const int64_t now = hki_now_ns();
@@ -136,8 +137,9 @@ hk_status hki_on_error(hki_data_run *run, hk_on_error policy, hk_status s,
     if (before < LOGGED_SKIPS)
         hki_log(run->context, HK_LOG_WARNING, "data: skipped: %s%s",
                 hk_last_error(),
-                before + 1 == LOGGED_SKIPS ? " (further ones are only counted)"
-                                           : "");
+                before + 1 == LOGGED_SKIPS
+                    ? " (further records are only counted)"
+                    : "");
     *skip = true;
     return HK_OK;
 }
@@ -151,6 +153,6 @@ hk_status hki_skips_watch(hki_skips *s, uint64_t stamp) {
     if ((stamp >> HKI_STAMP_PASS) - (s->first >> HKI_STAMP_PASS) <
         PASSES_LEFT_OUT)
         return HK_OK;
-    return hki_fail(HK_E_DATA, "data: every record of a whole pass was damaged "
-                               "and skipped");
+    return hki_fail(HK_E_DATA, "data: every record of a pass was damaged and "
+                               "skipped; check the format of the files");
 }

@@ -52,7 +52,7 @@ int64_t hki_restore_i64(hki_restorer *r, int64_t low, int64_t high) {
     const int64_t v = (int64_t)hki_restore_u64(r);
     if (r->status == HK_OK && v >= low && v <= high)
         return v;
-    hki_restore_bad(r, "a number out of its range");
+    hki_restore_bad(r, "a number is out of range");
     return low;
 }
 
@@ -62,7 +62,7 @@ const void *hki_restore_bytes(hki_restorer *r, size_t *size) {
     if (r->status != HK_OK)
         return NULL;
     if (n > (uint64_t)(r->end - r->p)) {
-        hki_restore_bad(r, "a length beyond the end");
+        hki_restore_bad(r, "a length exceeds the state");
         return NULL;
     }
     const void *const at = r->p;
@@ -189,7 +189,7 @@ static hk_status restore_numbers(hki_restorer *r, hk_tensor *t) {
     const void *const bytes = hki_restore_bytes(r, &size);
     HKI_TRY(r->status);
     if (size != want)
-        return hki_restore_bad(r, "a tensor of another size");
+        return hki_restore_bad(r, "a tensor has another size");
     if (size > 0)
         memcpy(hk_tensor_data(t), bytes, size);
     return HK_OK;
@@ -211,7 +211,7 @@ static hk_status check_room(hki_restorer *r, const hk_shape *s, size_t item) {
     size_t bytes;
     if (hki_shape_bytes(*s, item, &bytes) != HK_OK ||
         bytes > (size_t)(r->end - r->p))
-        return hki_restore_bad(r, "a shape larger than the bytes at hand");
+        return hki_restore_bad(r, "a shape is larger than the remaining bytes");
     return HK_OK;
 }
 
@@ -224,7 +224,7 @@ static hk_status check_index(hki_restorer *r, const hk_value *v,
                      s->dim[0] == values.dim[0] && s->dim[1] == v->shape.rank
                : s->rank == 1 && v->shape.rank >= 2 && s->dim[0] >= 1 &&
                      values.rank >= 1 && s->dim[0] - 1 == v->shape.dim[0];
-    return good ? HK_OK : hki_restore_bad(r, "an index of another shape");
+    return good ? HK_OK : hki_restore_bad(r, "an index has another shape");
 }
 
 // Indices inside the dense shape; row splits from 0 up to the values.
@@ -241,7 +241,7 @@ static hk_status check_entries(hki_restorer *r, const hk_value *v) {
         for (int64_t i = 1; i < n; i++)
             good = good && x[i] >= x[i - 1];
     }
-    return good ? HK_OK : hki_restore_bad(r, "an index out of its range");
+    return good ? HK_OK : hki_restore_bad(r, "an index is out of range");
 }
 
 static hk_status restore_value(hki_restorer *r, hki_box *b, size_t k) {
@@ -253,7 +253,7 @@ static hk_status restore_value(hki_restorer *r, hki_box *b, size_t k) {
     HKI_TRY(restore_shape(r, false, &shape));
     if (!hki_shape_fits(&spec->shape, &whole) ||
         (v->form == HK_DENSE_FORM && !hk_shape_equal(whole, shape)))
-        return hki_restore_bad(r, "a value that does not fit the pipeline");
+        return hki_restore_bad(r, "a value does not fit the pipeline");
     const bool strings = v->dtype == HK_STRING;
     // A string takes the 8 bytes of its length at least.
     HKI_TRY(check_room(r, &shape, strings ? 8 : hk_dtype_size(v->dtype)));
@@ -278,7 +278,7 @@ hk_status hki_restore_box(hki_restorer *r, hki_box *b) {
         HKI_TRY(r->status);
         if (spec->count != 1 || spec->values[0].dtype != HK_STRING ||
             spec->values[0].shape.rank != 0)
-            return hki_restore_bad(r, "a record where none belongs");
+            return hki_restore_bad(r, "an unexpected record");
         return hki_box_keep_bytes(b, bytes, size);
     }
     HKI_TRY(r->status);
@@ -337,7 +337,7 @@ hk_status hki_restore_block_row(hki_restorer *r, hki_box *block,
     const uint8_t *numbers = hki_restore_bytes(r, &size);
     HKI_TRY(r->status);
     if (size != number_bytes(block))
-        return hki_restore_bad(r, "a row of another size");
+        return hki_restore_bad(r, "a row has another size");
     if (block->stamps == NULL)
         HKI_TRY(hki_alloc_array(room, sizeof *block->stamps, &block->stamps));
     for (size_t k = 0; k < block->element.count; k++) {

@@ -265,7 +265,7 @@ static hk_status restore_row(hki_restorer *r, hki_node *base, int64_t *row) {
         (d->flags & HKI_DATA_TABLE) != 0
             ? *row >= 0 && *row < d->count
             : d->ops->row_valid != NULL && d->ops->row_valid(base, *row);
-    return good ? HK_OK : hki_restore_bad(r, "a row that is not there");
+    return good ? HK_OK : hki_restore_bad(r, "a row is missing");
 }
 
 static hk_status restore_recipe(hki_restorer *r, hki_node *base,
@@ -275,7 +275,7 @@ static hk_status restore_recipe(hki_restorer *r, hki_node *base,
     HKI_FREED hki_item *items = NULL;
     HKI_TRY(r->status);
     if (base->d->ops->remake == NULL || !base->inputs[0]->rows)
-        return hki_restore_bad(r, "a recipe where none belongs");
+        return hki_restore_bad(r, "an unexpected recipe");
     HKI_TRY(hki_alloc_array((size_t)n, sizeof *items, &items));
     for (int64_t i = 0; i < n; i++)
         HKI_TRY(hki_restore_item(r, base->inputs[0], &items[i]));

@@ -55,7 +55,8 @@ hk_status hki_tags_add(hki_tags *keys, hki_arena *a, const char *key,
                        int32_t *slot) {
     const char *copy;
     if (keys->n == keys->capacity)
-        return hki_fail(HK_E_INTERNAL, "parse_example: too many keys");
+        return hki_fail(HK_E_INTERNAL,
+                        "parse_example: there are too many keys");
     HKI_TRY(hki_arena_strdup(a, key, &copy));
     const size_t size = strlen(copy);
     hki_tag k = make_key((const uint8_t *)copy, size);

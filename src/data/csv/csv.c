@@ -20,16 +20,17 @@ static hk_status check_marks(const hk_csv_options *o) {
     if (bad)
         return hki_fail(HK_E_INVALID_ARG,
                         "csv: delimiter, quote and comment (%d, %d, %d) have "
-                        "to differ and be no line ends",
+                        "to differ from each other and from line ends",
                         o->delimiter, o->quote, o->comment);
     if (o->decimal != '.' && o->decimal != ',' && o->decimal != 0)
         return hki_fail(HK_E_INVALID_ARG,
-                        "csv: the decimal mark is %d; it is . or ,",
+                        "csv: the decimal separator is %d; it has to be . or ,",
                         o->decimal);
     if (o->skip_lines < 0 || o->n_fields < 0 || o->n_fields > INT32_MAX ||
         o->infer_rows < 1)
         return hki_fail(HK_E_INVALID_ARG,
-                        "csv: skip_lines %lld, n_fields %lld, infer_rows %lld",
+                        "csv: skip_lines %lld, n_fields %lld or infer_rows "
+                        "%lld is negative",
                         (long long)o->skip_lines, (long long)o->n_fields,
                         (long long)o->infer_rows);
     return HK_OK;

@@ -30,8 +30,9 @@ static hk_status read_names(hki_csv *c, hki_csv_reader *r) {
     HKI_TRY(hki_csv_begin(r));
     hk_status s = hki_csv_scan(r, add_name, &l);
     if (s == HK_E_END)
-        s = hki_file_reader_fail(&r->r, HK_E_DATA, 0,
-                                 "no line to take columns from");
+        s = hki_file_reader_fail(
+            &r->r, HK_E_DATA, 0,
+            "there is no line with the names of the columns");
     for (size_t i = 0; s == HK_OK && !c->header && i < l.n; i++)
         s = hki_arena_printf(&c->arena, &l.names[i], "col_%zu", i);
     const char **names = NULL;
@@ -135,9 +136,10 @@ static hk_status parse_default(const hk_csv_column *in, hki_csv_column *col) {
     else if (col->dtype == HK_F32 || col->dtype == HK_F64)
         good = hki_parse_f64(p, strlen(text), &col->default_float);
     if (!good)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "csv: column \"%s\": the default \"%s\" is no %s",
-                        col->name, text, hk_dtype_name(col->dtype));
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "csv: column \"%s\": the default \"%s\" is not a valid %s",
+            col->name, text, hk_dtype_name(col->dtype));
     return HK_OK;
 }
 
@@ -149,8 +151,8 @@ static hk_status copy_vocabulary(hki_csv *c, const hk_csv_column *in,
     if (in->vocabulary == NULL || in->n_vocabulary > INT32_MAX ||
         (col->dtype != HK_I32 && col->dtype != HK_I64))
         return hki_fail(HK_E_DTYPE,
-                        "csv: column \"%s\": a vocabulary of %zu words gives "
-                        "int32 or int64",
+                        "csv: column \"%s\": with a vocabulary (%zu words) the "
+                        "type has to be int32 or int64",
                         col->name, in->n_vocabulary);
     HKI_TRY(hki_tags_init(&col->vocabulary, &c->arena, in->n_vocabulary));
     for (size_t i = 0; i < in->n_vocabulary; i++) {
@@ -162,8 +164,7 @@ static hk_status copy_vocabulary(hki_csv *c, const hk_csv_column *in,
                              &slot));
         if (slot != (int32_t)i)
             return hki_fail(HK_E_EXISTS,
-                            "csv: column \"%s\": the word \"%s\" is there "
-                            "twice",
+                            "csv: column \"%s\": the word \"%s\" occurs twice",
                             col->name, in->vocabulary[i]);
     }
     col->words = true;
@@ -180,8 +181,9 @@ static hk_status place_column(const hki_csv *c, const hk_csv_options *o,
         col->index = o->select[k];
         if (col->index < 0 || (k > 0 && col->index <= o->select[k - 1]))
             return hki_fail(HK_E_INVALID_ARG,
-                            "csv: select[%zu] = %d is not ascending", k,
-                            col->index);
+                            "csv: select[%zu] is %d; the fields have to be in "
+                            "ascending order",
+                            k, col->index);
         return HK_OK;
     }
     if (!c->header)
@@ -206,8 +208,8 @@ static hk_status copy_column(hki_csv *c, const hk_csv_options *o, size_t k) {
     if (!known ||
         (in->role != 0 && in->role != HK_FEATURE && in->role != HK_LABEL))
         return hki_fail(HK_E_INVALID_ARG,
-                        "csv: column \"%s\": dtype %d, role %d", in->name,
-                        (int)in->dtype, (int)in->role);
+                        "csv: column \"%s\": invalid dtype %d or role %d",
+                        in->name, (int)in->dtype, (int)in->role);
     HKI_TRY(hki_arena_strdup(&c->arena, in->name, &col->name));
     col->k = k;
     col->dtype = in->dtype;
@@ -224,7 +226,8 @@ static hk_status copy_column(hki_csv *c, const hk_csv_options *o, size_t k) {
 
 static hk_status copy_columns(hki_csv *c, const hk_csv_options *o) {
     if (o->n_columns > 65536)
-        return hki_fail(HK_E_INVALID_ARG, "csv: %zu columns", o->n_columns);
+        return hki_fail(HK_E_INVALID_ARG, "csv: %zu columns are not possible",
+                        o->n_columns);
     HKI_TRY(hki_arena_alloc(&c->arena, o->n_columns, sizeof *c->columns,
                             &c->columns));
     c->n_columns = o->n_columns;
@@ -244,18 +247,19 @@ static hk_status map_fields(hki_csv *c, const hk_csv_options *o) {
         c->n_fields = (int64_t)c->n_columns;
     if (c->n_by_field > (1 << 20) ||
         (c->n_fields > 0 && c->n_by_field > (size_t)c->n_fields))
-        return hki_fail(HK_E_INVALID_ARG,
-                        "csv: a column takes field %zu of rows of %lld",
-                        c->n_by_field - 1, (long long)c->n_fields);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "csv: a column uses field %zu, but rows have %lld fields",
+            c->n_by_field - 1, (long long)c->n_fields);
     HKI_TRY(hki_arena_alloc(&c->arena, c->n_by_field, sizeof *c->by_field,
                             &c->by_field));
     for (size_t k = 0; k < c->n_columns; k++) {
         hki_csv_column *const col = &c->columns[k];
         if (c->by_field[col->index] != NULL)
-            return hki_fail(HK_E_INVALID_ARG,
-                            "csv: columns \"%s\" and \"%s\" are both field %d",
-                            c->by_field[col->index]->name, col->name,
-                            col->index);
+            return hki_fail(
+                HK_E_INVALID_ARG,
+                "csv: the columns \"%s\" and \"%s\" both use field %d",
+                c->by_field[col->index]->name, col->name, col->index);
         c->by_field[col->index] = col;
     }
     return HK_OK;

@@ -328,9 +328,9 @@ hk_status hki_csv_bad_quote(hki_csv_reader *c, hki_csv_cut *k,
     hki_csv_note_resume(c, k, at);
     return hki_file_reader_fail(
         &c->r, HK_E_INVALID_ARG, at,
-        v == HKI_CSV_QUOTE_INSIDE ? "field %zu: a quote inside of an unquoted "
-                                    "field"
-                                  : "field %zu: text behind a closing quote",
+        v == HKI_CSV_QUOTE_INSIDE
+            ? "field %zu: there is a quote inside of an unquoted field"
+            : "field %zu: there is text after a closing quote",
         field);
 }
 
@@ -340,11 +340,11 @@ hk_status hki_csv_check_text(hki_csv_reader *c, hki_csv_cut *k) {
     if (at == n)
         return HK_OK;
     hki_csv_note_resume(c, k, 0);
-    return hki_file_reader_fail(
-        &c->r, HK_E_DATA, at,
-        "byte 0x%02x is not text in UTF-8; if it is text, 'iconv -f %s -t "
-        "UTF-8' makes it so",
-        k->base[at], k->base[at] >= 0xfe ? "UTF-16" : "LATIN1");
+    return hki_file_reader_fail(&c->r, HK_E_DATA, at,
+                                "byte 0x%02x is not UTF-8; convert the file "
+                                "with 'iconv -f %s -t UTF-8'",
+                                k->base[at],
+                                k->base[at] >= 0xfe ? "UTF-16" : "LATIN1");
 }
 
 // ---- rows as fields --------------------------------------------------------
@@ -408,18 +408,17 @@ static hk_status check_name(void *user, size_t field, const hki_csv_field *f) {
         return HK_OK;
     return hki_file_reader_fail(
         &h->c->r, HK_E_DATA, 0,
-        "column %zu is called \"%.*s\", but \"%s\" in the "
-        "first file",
-        field, (int)HKI_MIN(f->n, (size_t)64), (const char *)f->p, name);
+        "column %zu is \"%.*s\", but \"%s\" in the first file", field,
+        (int)HKI_MIN(f->n, (size_t)64), (const char *)f->p, name);
 }
 
 hk_status hki_csv_check_header(hki_csv_reader *c) {
     header_check h = {.c = c};
     HKI_TRY(hki_csv_scan(c, check_name, &h));
     if (h.n != c->csv->n_names)
-        return hki_file_reader_fail(&c->r, HK_E_DATA, 0,
-                                    "its header names %zu columns, that of the "
-                                    "first file %zu",
-                                    h.n, c->csv->n_names);
+        return hki_file_reader_fail(
+            &c->r, HK_E_DATA, 0,
+            "the header names %zu columns, but that of the first file %zu", h.n,
+            c->csv->n_names);
     return HK_OK;
 }

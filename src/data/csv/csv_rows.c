@@ -97,11 +97,10 @@ static hk_status bad_field(hki_csv_reader *c, hki_csv_cut *k, fault what,
     hki_safe_text(f->p, f->n, text);
     hki_csv_note_resume(c, k, k->start);
     if (what == MISSING)
-        return hki_file_reader_fail(
-            &c->r, HK_E_INVALID_ARG, at,
-            "column \"%s\" is required and its value is "
-            "missing",
-            col->name);
+        return hki_file_reader_fail(&c->r, HK_E_INVALID_ARG, at,
+                                    "column \"%s\": the value is missing, and "
+                                    "the column has no default",
+                                    col->name);
     const char *const expected = what == UNKNOWN_WORD ? "in the vocabulary"
                                  : hki_dtype_is_integer(col->dtype)
                                      ? "a whole number"

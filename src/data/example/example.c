@@ -93,7 +93,8 @@ static hk_status find_input(const config *c, const hk_element *spec,
             continue;
         if (found >= 0)
             return hki_fail(HK_E_INVALID_ARG,
-                            "%s: \"%s\" and \"%s\" are strings; name the input",
+                            "%s: the values \"%s\" and \"%s\" are both "
+                            "strings; set the name of the input",
                             c->op, spec->values[found].name, v->name);
         found = (int64_t)k;
     }
@@ -102,10 +103,10 @@ static hk_status find_input(const config *c, const hk_element *spec,
                         name != NULL ? name : "");
     const hk_value *const v = &spec->values[found];
     if (v->dtype != HK_STRING || v->form != HK_DENSE_FORM || v->shape.rank != 0)
-        return hki_fail(HK_E_DTYPE,
-                        "%s: \"%s\" is not one string an element (parse before "
-                        "the batch)",
-                        c->op, v->name);
+        return hki_fail(
+            HK_E_DTYPE,
+            "%s: \"%s\" is not one string per element; parse before the batch",
+            c->op, v->name);
     *out = (size_t)found;
     return HK_OK;
 }
@@ -118,8 +119,9 @@ static hk_status get_options(hk_parse_options *o, const hk_parse_options *opt,
         return hki_fail(HK_E_INVALID_ARG, "%s: on_error %d is unknown", op,
                         (int)o->on_error);
     if (!o->sequence && o->n_lists > 0)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "%s: feature lists are of SequenceExamples", op);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "%s: feature lists are only possible in a SequenceExample", op);
     return HK_OK;
 }
 

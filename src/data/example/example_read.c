@@ -6,7 +6,7 @@
 #include "data/example/example.h"
 
 static hk_status malformed(const hki_feature *f) {
-    return hki_fail(HK_E_DATA, "feature \"%s\": its list is malformed",
+    return hki_fail(HK_E_DATA, "feature \"%s\": the list is malformed",
                     f->name);
 }
 
@@ -169,8 +169,10 @@ static hk_status check_list(const hki_feature *f, const hki_list *l,
 // ---- dense -----------------------------------------------------------------
 
 static hk_status missing(const hki_feature *f) {
-    return hki_fail(HK_E_DATA, "feature \"%s\": missing, and it has no default",
-                    f->name);
+    return hki_fail(
+        HK_E_DATA,
+        "feature \"%s\": the value is missing, and there is no default",
+        f->name);
 }
 
 static hk_status read_default(const hki_feature *f, hki_data_rows *rows,
@@ -230,9 +232,9 @@ static hk_status read_fixed(const hki_feature *f, const hki_list *l,
 static hk_status sequence_shape(const hki_feature *f, int64_t n,
                                 hk_shape *out) {
     if (f->count == 0 || n % f->count != 0)
-        return hki_fail(HK_E_DATA,
-                        "feature \"%s\": %lld values are no multiple of %lld",
-                        f->name, (long long)n, (long long)f->count);
+        return hki_fail(
+            HK_E_DATA, "feature \"%s\": %lld values are not a multiple of %lld",
+            f->name, (long long)n, (long long)f->count);
     *out = hki_shape_rows(&f->shape, n / f->count);
     return HK_OK;
 }
@@ -324,8 +326,8 @@ static hk_status read_raw(const hki_feature *f, const hki_list *l,
     const size_t expected = (size_t)f->count * hk_dtype_size(f->stored);
     if (n != 1 || value.size != expected)
         return hki_fail(HK_E_DATA,
-                        "feature \"%s\": %lld strings of (last) %zu bytes, "
-                        "expected one of %zu",
+                        "feature \"%s\": %lld strings, the last one of %zu "
+                        "bytes; expected one string of %zu bytes",
                         f->name, (long long)n, value.size, expected);
     void *out;
     HKI_TRY(hki_rows_tensor(rows, k, row, &f->shape, &out));
@@ -375,17 +377,17 @@ static hk_status read_places(const hki_feature *f, const hki_finder *finder,
         int64_t m;
         HKI_TRY(check_list(&as_int, &l, &m));
         if (m != n)
-            return hki_fail(HK_E_DATA,
-                            "feature \"%s\": %lld values and %lld places in "
-                            "dimension %d",
-                            f->name, (long long)n, (long long)m, d);
+            return hki_fail(
+                HK_E_DATA,
+                "feature \"%s\": %lld values, but %lld indices in dimension %d",
+                f->name, (long long)n, (long long)m, d);
         if (n > 0)
             HKI_TRY(read_ints(&as_int, &l, HK_I64, column));
         for (int64_t i = 0; i < n; i++) {
             if (column[i] < 0 || column[i] >= f->shape.dim[d])
                 return hki_fail(HK_E_RANGE,
-                                "feature \"%s\": place %lld of dimension %d, "
-                                "which has %lld",
+                                "feature \"%s\": the index %lld in dimension "
+                                "%d is not below %lld",
                                 f->name, (long long)column[i], d,
                                 (long long)f->shape.dim[d]);
             places[i].at = places[i].at * f->shape.dim[d] + column[i];

@@ -12,7 +12,8 @@ static hk_status check_types(const hk_example_feature *f, hk_dtype stored) {
         good = (stored == HK_F32 || stored == HK_STRING) && f->dtype == stored;
     if (good)
         return HK_OK;
-    return hki_fail(HK_E_DTYPE, "parse_example: feature \"%s\": %s as %s",
+    return hki_fail(HK_E_DTYPE,
+                    "parse_example: feature \"%s\": %s cannot be read as %s",
                     f->name, hk_dtype_name(stored), hk_dtype_name(f->dtype));
 }
 
@@ -28,20 +29,20 @@ static hk_status check_kind(const hk_example_feature *f, bool in_list) {
                         f->kind == HK_VAR_LEN || f->kind == HK_RAGGED_LEN;
     if (!known || (in_list && !listed))
         return hki_fail(HK_E_INVALID_ARG,
-                        "parse_example: feature%s \"%s\": kind %d",
+                        "parse_example: feature%s \"%s\": unknown kind %d",
                         in_list ? " list" : "", f->name, (int)f->kind);
     if ((f->kind == HK_SPARSE_LEN) != (f->n_index_keys > 0) ||
         (f->kind == HK_SPARSE_LEN &&
          (f->index_keys == NULL || f->n_index_keys != (size_t)f->shape.rank)))
         return hki_fail(HK_E_INVALID_ARG,
-                        "parse_example: feature \"%s\": %zu index keys for "
-                        "kind %d of rank %d",
+                        "parse_example: feature \"%s\": %zu index keys do not "
+                        "fit kind %d of rank %d",
                         f->name, f->n_index_keys, (int)f->kind, f->shape.rank);
     if ((f->kind == HK_VAR_LEN || f->kind == HK_RAGGED_LEN) &&
         f->shape.rank != 0)
         return hki_fail(HK_E_SHAPE,
                         "parse_example: feature \"%s\": a list of any length "
-                        "has no shape",
+                        "cannot have a shape",
                         f->name);
     return HK_OK;
 }
@@ -49,22 +50,23 @@ static hk_status check_kind(const hk_example_feature *f, bool in_list) {
 static hk_status check_feature(const hk_example_feature *f, bool in_list) {
     if (f->name == NULL || f->name[0] == '\0')
         return hki_fail(HK_E_INVALID_ARG,
-                        "parse_example: feature without name");
+                        "parse_example: a feature has no name");
     if (f->shape.rank < 0 || f->shape.rank >= HK_MAX_RANK)
-        return hki_fail(HK_E_SHAPE, "parse_example: feature \"%s\": rank %d",
+        return hki_fail(HK_E_SHAPE,
+                        "parse_example: feature \"%s\": invalid rank %d",
                         f->name, f->shape.rank);
     HKI_TRY(check_kind(f, in_list));
     HKI_TRY(check_types(f, stored_type(f)));
     if (f->role != 0 && f->role != HK_FEATURE && f->role != HK_LABEL)
         return hki_fail(HK_E_INVALID_ARG,
-                        "parse_example: feature \"%s\": role "
-                        "%d",
+                        "parse_example: feature \"%s\": unknown role %d",
                         f->name, (int)f->role);
     const bool may = f->kind == HK_FIXED_LEN || f->kind == HK_RAW_LEN;
     if (f->n_defaults > 0 && (f->defaults == NULL || !may))
-        return hki_fail(HK_E_INVALID_ARG,
-                        "parse_example: feature \"%s\": defaults for kind %d",
-                        f->name, (int)f->kind);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "parse_example: feature \"%s\": kind %d cannot have defaults",
+            f->name, (int)f->kind);
     return HK_OK;
 }
 
@@ -209,9 +211,10 @@ hk_status hki_example_spec_init(hki_example_spec *s,
     *s = (hki_example_spec){.sequence = sequence, .key = HKI_HASH_INIT};
     if (n_context + n_lists == 0 || n_context > 65536 || n_lists > 65536 ||
         (n_context > 0 && context == NULL) || (n_lists > 0 && lists == NULL))
-        return hki_fail(HK_E_INVALID_ARG,
-                        "parse_example: %zu features and %zu lists", n_context,
-                        n_lists);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "parse_example: %zu features and %zu lists are out of range",
+            n_context, n_lists);
     const hk_status e = init(s, context, n_context, lists, n_lists);
     if (e != HK_OK)
         hki_example_spec_deinit(s);

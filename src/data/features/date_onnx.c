@@ -154,7 +154,7 @@ static const char *blank_of(hki_onnx *o, const char *text, const char *good) {
         WHERE(good, hki_onnx_text(o, "0"), hki_onnx_text(o, "not a date"));
     const char *name = NULL;
     const hk_status s =
-        hki_arena_printf(&o->arena, &name, "%s: a text is no date", text);
+        hki_arena_printf(&o->arena, &name, "%s: a string is not a date", text);
     if (s != HK_OK)
         return hki_onnx_fail(o, s);
     return hki_onnx_cast_by(o, WHERE(none, hki_onnx_text(o, "NaN"), bad),

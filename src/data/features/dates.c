@@ -37,7 +37,7 @@ static hk_status read_parts(const source *from, const hk_value *v,
         parts[p] = NAN;
     if (size == 0 || hk_date_parse(text, size, from->order, parts))
         return HK_OK;
-    return hki_fail(HK_E_DATA, "the column \"%s\": '%.*s' is no date like %s",
+    return hki_fail(HK_E_DATA, "column \"%s\": '%.*s' is not a date like %s",
                     from->name, (int)HKI_MIN(size, 40), (const char *)text,
                     example_of(from->order));
 }
@@ -79,10 +79,12 @@ static hk_status find_dates(const hk_dataset *d, const hk_date_column *dates,
         if (v->dtype != HK_STRING || v->form != HK_DENSE_FORM ||
             v->shape.rank != 0)
             return hki_fail(HK_E_INVALID_ARG,
-                            "dates: \"%s\" is not one text an example", name);
+                            "dates: \"%s\" is not one string per example",
+                            name);
         if ((unsigned)dates[k].order >= HK_DATE_ORDERS)
-            return hki_fail(HK_E_INVALID_ARG, "dates: \"%s\" has the order %d",
-                            name, (int)dates[k].order);
+            return hki_fail(HK_E_INVALID_ARG,
+                            "dates: \"%s\" has the unknown order %d", name,
+                            (int)dates[k].order);
         c->from[at].order = dates[k].order;
         HKI_TRY(hki_arena_strdup(&c->arena, name, &c->from[at].name));
     }

@@ -34,8 +34,8 @@ static hk_status check_width(const hk_column *c, int64_t per_row) {
     if (per_row < 0 || fits)
         return HK_OK;
     return hki_fail(HK_E_SHAPE,
-                    "column \"%s\": \"%s\" has %lld values an example, the "
-                    "column takes %lld",
+                    "column \"%s\": \"%s\" has %lld values per example, but "
+                    "the column needs %lld",
                     c->name, c->key, (long long)per_row, (long long)want);
 }
 
@@ -50,8 +50,8 @@ static hk_status bind_key(hki_feature_plan *p, const hk_element *spec,
     HKI_TRY(hki_cells_check(v, p->batched, numeric, &per_row));
     if (c->kind == HKI_COLUMN_IDENTITY && v->dtype == HK_STRING)
         return hki_fail(HK_E_DTYPE,
-                        "features: \"%s\" is a string; an identity column "
-                        "takes integers",
+                        "features: \"%s\" is a string, but an identity column "
+                        "needs integers",
                         v->name);
     if (c->kind != HKI_COLUMN_WEIGHTED)
         HKI_TRY(check_width(c, per_row));
@@ -204,10 +204,11 @@ static hk_status open_cells(const hki_feature_plan *p, const hk_element *in,
         if (f == 0)
             w->rows = w->cells[0].rows;
         if (w->cells[f].rows != w->rows)
-            return hki_fail(HK_E_SHAPE,
-                            "features: \"%s\" has %lld rows and \"%s\" %lld",
-                            p->key[f], (long long)w->cells[f].rows, p->key[0],
-                            (long long)w->rows);
+            return hki_fail(
+                HK_E_SHAPE,
+                "features: \"%s\" has %lld rows, but \"%s\" has %lld",
+                p->key[f], (long long)w->cells[f].rows, p->key[0],
+                (long long)w->rows);
     }
     return HK_OK;
 }

@@ -9,8 +9,8 @@
 static hk_status misfit(const hk_value *v, bool batched) {
     char text[HKI_SHAPE_TEXT];
     return hki_fail(
-        HK_E_SHAPE, "features: \"%s\" has the shape %s; %s is expected",
-        v->name, hki_shape_text(v->shape, text),
+        HK_E_SHAPE, "features: \"%s\" has the shape %s, expected %s", v->name,
+        hki_shape_text(v->shape, text),
         batched ? "[batch] or [batch, values]" : "a scalar or [values]");
 }
 
@@ -19,10 +19,11 @@ hk_status hki_cells_check(const hk_value *v, bool batched, bool numeric,
     const int32_t outer = batched ? 1 : 0;
     if (numeric ? v->dtype == HK_STRING
                 : v->dtype != HK_STRING && !hki_dtype_is_integer(v->dtype))
-        return hki_fail(
-            HK_E_DTYPE, "features: \"%s\" is %s; a %s column takes %s", v->name,
-            hk_dtype_name(v->dtype), numeric ? "numeric" : "categorical",
-            numeric ? "numbers" : "strings or integers");
+        return hki_fail(HK_E_DTYPE,
+                        "features: \"%s\" is %s, but a %s column needs %s",
+                        v->name, hk_dtype_name(v->dtype),
+                        numeric ? "numeric" : "categorical",
+                        numeric ? "numbers" : "strings or integers");
     if (v->shape.rank != outer && v->shape.rank != outer + 1)
         return misfit(v, batched);
     if (v->form != HK_DENSE_FORM && v->shape.rank != outer + 1)
@@ -67,10 +68,10 @@ static hk_status check_splits(const hk_value *v, int64_t n,
     for (int64_t r = 0; r < rows; r++)
         rising = rising && splits[r] <= splits[r + 1];
     if (!rising)
-        return hki_fail(HK_E_DATA,
-                        "features: \"%s\": its row splits do not rise from 0 "
-                        "to %lld",
-                        v->name, (long long)n);
+        return hki_fail(
+            HK_E_DATA,
+            "features: \"%s\": the row splits do not rise from 0 to %lld",
+            v->name, (long long)n);
     return HK_OK;
 }
 
@@ -96,10 +97,10 @@ static hk_status check_index(const hk_value *v, int64_t count) {
     if (v->index != NULL && hk_tensor_dtype(v->index) == HK_I64 &&
         hk_tensor_is_contiguous(v->index) && hk_tensor_count(v->index) == count)
         return HK_OK;
-    return hki_fail(HK_E_DATA,
-                    "features: \"%s\": its index is not int64 of "
-                    "%lld numbers",
-                    v->name, (long long)count);
+    return hki_fail(
+        HK_E_DATA,
+        "features: \"%s\": the index does not have %lld int64 numbers", v->name,
+        (long long)count);
 }
 
 hk_status hki_cells_open(const hk_value *v, bool batched,

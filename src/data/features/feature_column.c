@@ -20,7 +20,7 @@ const hk_column *hki_column_done(hk_feature_set *s, hk_status status,
 
 hk_status hki_check_key(const char *what, const char *key) {
     if (key == NULL || key[0] == '\0')
-        return hki_fail(HK_E_INVALID_ARG, "%s column: it needs a key", what);
+        return hki_fail(HK_E_INVALID_ARG, "%s column: a key is needed", what);
     return HK_OK;
 }
 
@@ -51,26 +51,30 @@ double hki_numeric_default(const hk_column *c, int64_t j) {
 static hk_status check_numeric(const char *key, const hk_numeric_options *o) {
     HKI_TRY(hki_check_key("numeric", key));
     if (o->width < 1 || o->width > HKI_MAX_VALUES)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "numeric column \"%s\": width %lld, not 1 to %lld", key,
-                        (long long)o->width, (long long)HKI_MAX_VALUES);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "numeric column \"%s\": width is %lld; it has to be in 1..%lld",
+            key, (long long)o->width, (long long)HKI_MAX_VALUES);
     if ((unsigned)o->normalizer > HK_NORM_QUANTILE ||
         (unsigned)o->transform > HK_TRANSFORM_LOG)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "numeric column \"%s\": normalizer %d, transform %d",
-                        key, (int)o->normalizer, (int)o->transform);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "numeric column \"%s\": unknown normalizer %d or transform %d", key,
+            (int)o->normalizer, (int)o->transform);
     if (o->clip > 1 || (o->clip == 1 && o->normalizer != HK_NORM_MEAN_STD))
-        return hki_fail(HK_E_INVALID_ARG,
-                        "numeric column \"%s\": clip %u with normalizer %d",
-                        key, o->clip, (int)o->normalizer);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "numeric column \"%s\": clip %u is not possible with normalizer %d",
+            key, o->clip, (int)o->normalizer);
     if ((unsigned)o->missing > HK_MISSING_FLAG || o->missing == HK_MISSING_DROP)
         return hki_fail(HK_E_INVALID_ARG,
-                        "numeric column \"%s\": missing policy %d", key,
+                        "numeric column \"%s\": unknown missing policy %d", key,
                         (int)o->missing);
     if (!isfinite(o->default_value))
-        return hki_fail(HK_E_NOT_FINITE,
-                        "numeric column \"%s\": default_value %g", key,
-                        o->default_value);
+        return hki_fail(
+            HK_E_NOT_FINITE,
+            "numeric column \"%s\": default_value is %g; it has to be finite",
+            key, o->default_value);
     return HK_OK;
 }
 
@@ -112,8 +116,8 @@ static hk_status take_quantiles(hk_feature_set *s, hk_column *c,
     for (int64_t i = 1; i < n; i++)
         if (i % HK_QUANTILES != 0 && !(given[i] >= given[i - 1]))
             return hki_fail(HK_E_INVALID_ARG,
-                            "numeric column \"%s\": quantile %lld is %g after "
-                            "%g; they rise",
+                            "numeric column \"%s\": quantile %lld is %g, after "
+                            "%g; quantiles have to rise",
                             c->key, (long long)i, given[i], given[i - 1]);
     return copy_stats(s, c->key, "quantile", given, n, &c->stats.quantiles);
 }
@@ -159,13 +163,15 @@ static hk_status bucketized_column(hk_feature_set *s, const hk_column *source,
                                    const double *boundaries, size_t n,
                                    hk_column **out) {
     if (source == NULL || source->kind != HKI_COLUMN_NUMERIC)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "bucketized column: the source is no numeric column");
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "bucketized column: the source is not a numeric column");
     HKI_TRY(hki_set_owns(s, source));
     if (boundaries == NULL || n == 0 || n > (size_t)HKI_MAX_VALUES)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "bucketized column \"%s\": %zu boundaries",
-                        source->name, n);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "bucketized column \"%s\": %zu boundaries are not possible",
+            source->name, n);
     for (size_t i = 0; i < n; i++)
         if (!isfinite(boundaries[i]) ||
             (i > 0 && boundaries[i] <= boundaries[i - 1]))
@@ -212,8 +218,9 @@ static hk_status check_categorical(const char *what, const char *key,
                                    const hk_categorical_options *o) {
     HKI_TRY(hki_check_key(what, key));
     if ((unsigned)o->missing > HK_MISSING_DROP || o->missing == HK_MISSING_MEAN)
-        return hki_fail(HK_E_INVALID_ARG, "%s column \"%s\": missing policy %d",
-                        what, key, (int)o->missing);
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s column \"%s\": unknown missing policy %d", what,
+                        key, (int)o->missing);
     if (o->missing == HK_MISSING_DEFAULT && o->default_id < 0)
         return hki_fail(HK_E_INVALID_ARG,
                         "%s column \"%s\": HK_MISSING_DEFAULT needs a "
@@ -236,7 +243,7 @@ hk_status hki_check_buckets(const char *what, const char *key,
                             int64_t buckets) {
     if (buckets < 1 || buckets > MAX_BUCKETS)
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s column \"%s\": %lld buckets, at least 1 is needed",
+                        "%s column \"%s\": %lld buckets; at least 1 is needed",
                         what, key, (long long)buckets);
     return HK_OK;
 }

@@ -7,10 +7,9 @@
 
 static hk_status check_cross_key(const hk_cross_key *k, size_t i) {
     if ((k->key == NULL) == (k->column == NULL))
-        return hki_fail(HK_E_INVALID_ARG,
-                        "crossed column: input %zu is a key or a column, one "
-                        "of both",
-                        i);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "crossed column: input %zu has to be either a key or a column", i);
     if (k->key != NULL)
         return hki_check_key("crossed", k->key);
     if (k->column->kind == HKI_COLUMN_HASH)
@@ -20,7 +19,7 @@ static hk_status check_cross_key(const hk_cross_key *k, size_t i) {
                         k->column->name, k->column->key);
     if (!hki_column_is_categorical(k->column))
         return hki_fail(HK_E_INVALID_ARG,
-                        "crossed column: \"%s\" is no categorical column",
+                        "crossed column: \"%s\" is not a categorical column",
                         k->column->name);
     return HK_OK;
 }
@@ -101,11 +100,12 @@ static hk_status crossed_column(hk_feature_set *s, const hk_cross_key *keys,
         hki_categorical("crossed", HKI_COLUMN_CROSSED, "cross", opt, &c, &o));
     if (keys == NULL || n < 2)
         return hki_fail(HK_E_INVALID_ARG,
-                        "crossed column: %zu inputs, two are needed", n);
+                        "crossed column: %zu inputs; at least two are needed",
+                        n);
     if (o.missing != HK_MISSING_AUTO)
         return hki_fail(HK_E_INVALID_ARG,
-                        "crossed column: what is missing is decided by its "
-                        "inputs");
+                        "crossed column: set the missing policy in the inputs, "
+                        "not in the crossed column");
     c.key = NULL;
     HKI_TRY(gather_leaves(s, keys, n, &c));
     if (o.name == NULL)
@@ -169,7 +169,8 @@ static hk_status check_source(const char *what, const hk_column *source) {
     if (source == NULL || (!hki_column_is_categorical(source) &&
                            source->kind != HKI_COLUMN_WEIGHTED))
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s column: the source is no categorical column", what);
+                        "%s column: the source is not a categorical column",
+                        what);
     return HK_OK;
 }
 
@@ -194,10 +195,10 @@ static hk_status embedding_column(hk_feature_set *s, const hk_column *source,
     HKI_TRY(check_source("embedding", source));
     if (dimension < 1 || dimension > HKI_MAX_VALUES ||
         (unsigned)combiner > HK_COMBINE_SQRTN)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "embedding column of \"%s\": dimension %lld, combiner "
-                        "%d",
-                        source->name, (long long)dimension, (int)combiner);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "embedding column of \"%s\": invalid dimension %lld or combiner %d",
+            source->name, (long long)dimension, (int)combiner);
     hk_column c = {.kind = HKI_COLUMN_EMBEDDING,
                    .source = source,
                    .dimension = dimension,

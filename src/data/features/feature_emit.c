@@ -107,8 +107,10 @@ hk_status hki_weights_check(const hk_column *c, const hki_cells *ids,
     for (int64_t i = 0; i < n; i++) {
         const double w = hki_cells_number(weights, i);
         if (!isfinite(w))
-            return hki_fail(HK_E_NOT_FINITE, "column \"%s\": weight %lld is %g",
-                            c->name, (long long)i, w);
+            return hki_fail(
+                HK_E_NOT_FINITE,
+                "column \"%s\": weight %lld is %g; it has to be finite",
+                c->name, (long long)i, w);
     }
     return HK_OK;
 }
@@ -167,8 +169,8 @@ static hk_status kept(const hk_column *c, const hki_ids *ids, int64_t r,
         return HK_OK;
     if (!c->truncate)
         return hki_fail(HK_E_RANGE,
-                        "column \"%s\": row %lld has %lld values, the column "
-                        "takes %lld (`values`, `truncate`)",
+                        "column \"%s\": row %lld has %lld values, more than "
+                        "the %lld of the column; set `values` or `truncate`",
                         c->name, (long long)r, (long long)*n,
                         (long long)c->values);
     *n = c->values;

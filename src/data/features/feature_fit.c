@@ -140,7 +140,8 @@ static hk_status add_numbers(fit_column *c, const hki_cells *cells) {
             const double t = hki_transform(column->transform, x);
             if (!missing && !isfinite(t))
                 return hki_fail(HK_E_NOT_FINITE,
-                                "feature fit: column \"%s\": %g in row %lld",
+                                "feature fit: column \"%s\": the value %g in "
+                                "row %lld is not finite",
                                 column->name, x, (long long)r);
             if (!missing)
                 moments_add(&c->moment[j], t);
@@ -191,10 +192,10 @@ static hk_status pass_over(fit *f, hk_iter *it, int64_t max_elements) {
 // ---- results --------------------------------------------------------------
 
 static hk_status no_values(const hk_column *c) {
-    return hki_fail(HK_E_DATA,
-                    "feature fit: column \"%s\" saw no value of "
-                    "\"%s\"",
-                    c->name, c->key);
+    return hki_fail(
+        HK_E_DATA,
+        "feature fit: column \"%s\": the data has no value of \"%s\"", c->name,
+        c->key);
 }
 
 // Room for a statistic that the column needs and was not given.

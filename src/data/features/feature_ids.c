@@ -21,8 +21,8 @@ void hki_ids_deinit(hki_ids *ids) {
 
 hk_status hki_missing_error(const hk_column *c, int64_t row) {
     return hki_fail(HK_E_DATA,
-                    "column \"%s\": a value of row %lld is missing (the "
-                    "column's `missing` says what to do)",
+                    "column \"%s\": a value of row %lld is missing; the "
+                    "column's `missing` can replace it",
                     c->name, (long long)row);
 }
 
@@ -55,8 +55,8 @@ static hk_status id_of_integer(const hk_column *c, const hki_cells *cells,
     }
     if (c->default_id < 0)
         return hki_fail(HK_E_RANGE,
-                        "column \"%s\": row %lld of \"%s\" holds %lld, not 0 "
-                        "to %lld",
+                        "column \"%s\": row %lld of \"%s\" has %lld, which is "
+                        "not in 0..%lld",
                         c->name, (long long)row, cells->key, (long long)v,
                         (long long)c->size - 1);
     *id = c->default_id;
@@ -109,11 +109,10 @@ hk_status hki_numeric_row(const hk_column *c, const hki_cells *cells,
     const int64_t n = hki_cells_begin(cells, r + 1) - hki_cells_begin(cells, r);
     if (n <= c->width && (n == c->width || cells->splits != NULL))
         return HK_OK;
-    return hki_fail(HK_E_SHAPE,
-                    "column \"%s\": row %lld of \"%s\" has %lld values, %lld "
-                    "are expected",
-                    c->name, (long long)r, cells->key, (long long)n,
-                    (long long)c->width);
+    return hki_fail(
+        HK_E_SHAPE,
+        "column \"%s\": row %lld of \"%s\" has %lld values, expected %lld",
+        c->name, (long long)r, cells->key, (long long)n, (long long)c->width);
 }
 
 // Boundaries that are not above x.

@@ -24,8 +24,8 @@ typedef struct writing {
 } writing;
 
 #define WEIGHTED                                                               \
-    "its values have weights, and ONNX's table look-ups have none; train "     \
-    "without them, or export a folder"
+    "its values have weights, which ONNX cannot express; train without them, " \
+    "or export a folder"
 
 static const char *refuse(const writing *w, const hk_column *c,
                           const char *why) {
@@ -334,14 +334,13 @@ static const char *vocabulary(writing *w, const hk_column *c) {
     const bool integers = t != HK_STRING;
     dictionary d = {0};
     if (c->oov_buckets > 1)
-        return refuse(
-            w, c,
-            "unknown words are hashed to several ids; give it one (oov_buckets "
-            "1), or export a folder");
+        return refuse(w, c,
+                      "unknown words are hashed to several ids; use one "
+                      "(oov_buckets 1), or export a folder");
     if (c->values > 1 && c->missing == HK_MISSING_BUCKET)
         return refuse(w, c,
-                      "the ends of its lists cannot be told from missing "
-                      "words; use a hashed column, or export a folder");
+                      "the end of a list looks like a missing word; use a "
+                      "hashed column, or export a folder");
     const char *x = input(w, c->key, t, c->values);
     if (integers)
         x = hki_onnx_cast(w->o, x, HK_I64);
@@ -382,8 +381,8 @@ static const char *ids_of(writing *w, const hk_column *c) {
     if (c->kind != HKI_COLUMN_BUCKETIZED && c->values == 0)
         return refuse(
             w, c,
-            "its rows have any number of values; say how many there are at "
-            "most (values, in an experiment: most), or export a folder");
+            "its rows have any number of values; set their largest number "
+            "(values, in an experiment: most), or export a folder");
     switch (c->kind) {
     case HKI_COLUMN_BUCKETIZED:
         return bucketized(w, c);

@@ -24,13 +24,13 @@ static hk_status bad_field(const char *key, const char *why) {
 
 static hk_status get_text(const json_t *o, const char *key, const char **out) {
     *out = json_string_value(json_object_get(o, key));
-    return *out != NULL ? HK_OK : bad_field(key, "is no text");
+    return *out != NULL ? HK_OK : bad_field(key, "is not a string");
 }
 
 static hk_status get_int(const json_t *o, const char *key, int64_t *out) {
     const json_t *const v = json_object_get(o, key);
     if (!json_is_integer(v))
-        return bad_field(key, "is no integer");
+        return bad_field(key, "is not an integer");
     *out = json_integer_value(v);
     return HK_OK;
 }
@@ -59,12 +59,12 @@ static hk_status get_numbers(hki_arena *a, const json_t *o, const char *key,
         return HK_OK;
     const size_t size = json_array_size(list);
     if (size == 0 || (count != 0 && size != count))
-        return bad_field(key, "is no list of the right length");
+        return bad_field(key, "is not a list of the right length");
     HKI_TRY(hki_arena_alloc(a, size, sizeof *v, &v));
     for (size_t i = 0; i < size; i++) {
         const json_t *const item = json_array_get(list, i);
         if (!json_is_number(item))
-            return bad_field(key, "holds something that is no number");
+            return bad_field(key, "has a value that is not a number");
         v[i] = json_number_value(item);
     }
     *out = v;
@@ -79,9 +79,10 @@ static hk_status get_column(const hk_feature_set *s, const json_t *o,
     HKI_TRY(get_text(o, key, &name));
     *out = hk_feature_set_find(s, name);
     if (*out == NULL)
-        return hki_fail(HK_E_DATA,
-                        "saved feature set: there is no column \"%s\" before",
-                        name);
+        return hki_fail(
+            HK_E_DATA,
+            "saved feature set: there is no column \"%s\" before this one",
+            name);
     return HK_OK;
 }
 
@@ -110,7 +111,7 @@ static hk_status add_hex(hki_words *w, const char *hex, int64_t *index) {
 
 static hk_status read_words(const json_t *list, hki_words *w) {
     if (!json_is_array(list))
-        return bad_field("words", "is no list");
+        return bad_field("words", "is not a list");
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *const item = json_array_get(list, i);
         const char *const hex = json_string_value(json_object_get(item, "hex"));
@@ -121,7 +122,7 @@ static hk_status read_words(const json_t *list, hki_words *w) {
         else if (hex != NULL)
             HKI_TRY(add_hex(w, hex, &index));
         else
-            return bad_field("words", "holds something that is no word");
+            return bad_field("words", "has a value that is not a word");
         if (w->n <= i)
             return hki_fail(HK_E_DATA,
                             "saved feature set: word %zu is word %lld again", i,
@@ -264,7 +265,7 @@ static hk_status read_crossed(hk_feature_set *s, hki_arena *a,
     HKI_TRY(get_text(o, "hash_key", &hash_key));
     const char *p = hash_key, *const end = strchr(hash_key, '\0');
     if (!hki_scan_u64(&p, end, &opt.hash_key) || p != end)
-        return bad_field("hash_key", "is no number");
+        return bad_field("hash_key", "is not a number");
     HKI_TRY(read_inputs(s, a, o, &keys, &n));
     hk_crossed_column(s, keys, n, buckets, &opt);
     return hk_feature_set_status(s);
@@ -343,8 +344,8 @@ static hk_status read_set(hk_feature_set *s, hki_arena *a, const json_t *o) {
     if (strcmp(format, HKI_FEATURES_FORMAT) != 0 ||
         version != HKI_FEATURES_VERSION)
         return hki_fail(HK_E_DATA,
-                        "saved feature set: format \"%s\", version %lld; "
-                        "this library reads \"%s\", version %d",
+                        "saved feature set: it has format \"%s\", version "
+                        "%lld, but this library reads \"%s\", version %d",
                         format, (long long)version, HKI_FEATURES_FORMAT,
                         HKI_FEATURES_VERSION);
     const json_t *const columns = json_object_get(o, "columns");

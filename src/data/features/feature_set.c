@@ -42,11 +42,12 @@ void hk_feature_set_release(hk_feature_set *s) {
 
 hk_status hk_feature_set_status(const hk_feature_set *s) {
     if (s == NULL)
-        return hki_fail(HK_E_NO_MEMORY, "feature set: NULL");
+        return hki_fail(HK_E_NO_MEMORY, "feature set: the set is NULL");
     if (s->status == HK_OK)
         return HK_OK;
     return hki_fail(s->status, "%s",
-                    s->message != NULL ? s->message : "feature set: no memory");
+                    s->message != NULL ? s->message
+                                       : "feature set: out of memory");
 }
 
 void hki_set_fail(hk_feature_set *s, hk_status status) {
@@ -62,7 +63,8 @@ bool hki_set_open(hk_feature_set *s) {
         return false;
     if (!s->finished)
         return true;
-    hki_fail(HK_E_STATE, "feature set: finished, no column can be added");
+    hki_fail(HK_E_STATE,
+             "feature set: it is finished; columns can no longer be added");
     return false;
 }
 
@@ -70,7 +72,8 @@ hk_status hki_set_owns(const hk_feature_set *s, const hk_column *c) {
     if (c->index < s->n_columns && s->column[c->index] == c)
         return HK_OK;
     return hki_fail(HK_E_INVALID_ARG,
-                    "feature set: column \"%s\" is of another set", c->name);
+                    "feature set: column \"%s\" belongs to another set",
+                    c->name);
 }
 
 hk_status hki_set_add(hk_feature_set *s, const hk_column *proto,
@@ -142,8 +145,7 @@ hk_status hk_column_word(const hk_column *c, int64_t id, const void **bytes,
         return hki_fail(HK_E_INVALID_ARG, "column word: NULL argument");
     if (c->words == NULL || id < 0 || (uint64_t)id >= c->words->n)
         return hki_fail(HK_E_NOT_FOUND,
-                        "column \"%s\": no word has the id "
-                        "%lld",
+                        "column \"%s\": there is no word with the id %lld",
                         c->name, (long long)id);
     *bytes = hki_words_at(c->words, (size_t)id, size);
     return HK_OK;
@@ -153,13 +155,13 @@ hk_status hk_column_word(const hk_column *c, int64_t id, const void **bytes,
 
 static const char *misuse(const hk_column *c, uint32_t uses) {
     if (uses == 0 || (uses & ~(uint32_t)(HK_USE_LINEAR | HK_USE_DEEP)) != 0)
-        return "uses are HK_USE_LINEAR, HK_USE_DEEP or both";
+        return "uses has to be HK_USE_LINEAR, HK_USE_DEEP or both";
     if ((uses & HK_USE_LINEAR) != 0 && c->kind == HKI_COLUMN_EMBEDDING)
-        return "a linear model takes its source, not an embedding";
+        return "a linear model needs its source, not an embedding";
     if ((uses & HK_USE_DEEP) != 0 &&
         (c->kind == HKI_COLUMN_WEIGHTED ||
          (hki_column_is_categorical(c) && c->kind != HKI_COLUMN_BUCKETIZED)))
-        return "a deep network takes an hk_indicator_column or "
+        return "a deep network needs an hk_indicator_column or "
                "hk_embedding_column of it";
     return NULL;
 }
@@ -309,8 +311,8 @@ static hk_status check_tables(const hk_feature_set *s) {
             if (a->buckets != b->buckets || a->dimension != b->dimension)
                 return hki_fail(
                     HK_E_SHAPE,
-                    "feature set: table \"%s\" is [%lld, %lld] for column "
-                    "\"%s\" and [%lld, %lld] for \"%s\"",
+                    "feature set: the shared table \"%s\" is [%lld, %lld] for "
+                    "column \"%s\", but [%lld, %lld] for \"%s\"",
                     a->table, (long long)a->buckets, (long long)a->dimension,
                     a->name, (long long)b->buckets, (long long)b->dimension,
                     b->name);
@@ -335,8 +337,8 @@ static hk_status check_fitted(const hk_feature_set *s) {
         const hk_column *const c = s->column[i];
         if (c->unfitted)
             return hki_fail(HK_E_STATE,
-                            "feature set: column \"%s\" waits for data "
-                            "(hk_feature_set_fit)",
+                            "feature set: column \"%s\" needs to be fitted to "
+                            "data first (hk_feature_set_fit)",
                             c->name);
         if (hki_column_is_categorical(c) && c->default_id >= c->buckets)
             return hki_fail(HK_E_RANGE,
@@ -435,9 +437,10 @@ hk_status hk_feature_set_save(const hk_feature_set *s, void *buf,
         return hki_fail(HK_E_INVALID_ARG, "feature set save: size is NULL");
     HKI_TRY(check_finished(s, "feature set save"));
     if (buf != NULL && capacity < s->text.size)
-        return hki_fail(HK_E_OVERFLOW,
-                        "feature set save: %zu bytes are needed, %zu given",
-                        s->text.size, capacity);
+        return hki_fail(
+            HK_E_OVERFLOW,
+            "feature set save: %zu bytes are needed, but the buffer has %zu",
+            s->text.size, capacity);
     if (buf != NULL)
         memcpy(buf, s->text.data, s->text.size);
     *size = s->text.size;

@@ -20,8 +20,8 @@ static hk_status vocabulary_column(hk_feature_set *s, const char *key,
         hki_categorical("vocabulary", HKI_COLUMN_VOCABULARY, key, opt, &c, &o));
     if (o.oov_buckets > 0 && o.default_id >= 0)
         return hki_fail(HK_E_INVALID_ARG,
-                        "vocabulary column \"%s\": an unknown word goes to "
-                        "oov_buckets or to default_id, not to both",
+                        "vocabulary column \"%s\": oov_buckets and default_id "
+                        "exclude each other; set one of them",
                         key);
     if (words != NULL && words->n == 0)
         return hki_fail(HK_E_INVALID_ARG, "vocabulary column \"%s\": no words",
@@ -66,10 +66,10 @@ static hk_status words_of_list(const char *key, const char *const *list,
                             i);
         HKI_TRY(hki_words_add(words, list[i], strlen(list[i]), &index));
         if (words->n <= i)
-            return hki_fail(HK_E_EXISTS,
-                            "vocabulary column \"%s\": word %zu is word %lld "
-                            "again, \"%s\"",
-                            key, i, (long long)index, list[i]);
+            return hki_fail(
+                HK_E_EXISTS,
+                "vocabulary column \"%s\": words %zu and %lld are both \"%s\"",
+                key, i, (long long)index, list[i]);
     }
     return HK_OK;
 }
@@ -132,8 +132,8 @@ static hk_status lines_of(const hk_column *c, hki_buf *text) {
         if (size > 0 && (memchr(word, '\n', size) != NULL ||
                          memchr(word, '\r', size) != NULL))
             return hki_fail(HK_E_INVALID_ARG,
-                            "column \"%s\": word %zu has a line break, a file "
-                            "of lines cannot hold it",
+                            "column \"%s\": word %zu has a line break, which a "
+                            "file of lines cannot express",
                             c->name, i);
         HKI_TRY(hki_buf_add(text, word, size));
         HKI_TRY(hki_buf_add(text, "\n", 1));

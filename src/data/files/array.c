@@ -80,9 +80,10 @@ hk_status hki_numbers_read(const hki_numbers *from, void *out) {
                                   : from->type == HKI_NPY_I16 ? (int16_t)v
                                                               : (int32_t)v;
         else if (v > INT64_MAX && from->type == HKI_NPY_U64)
-            return hki_fail(HK_E_RANGE,
-                            "element %lld is %llu, more than int64 holds",
-                            (long long)i, (unsigned long long)v);
+            return hki_fail(
+                HK_E_RANGE,
+                "element %lld is %llu, which does not fit into int64",
+                (long long)i, (unsigned long long)v);
         else
             ((int64_t *)out)[i] = (int64_t)v;
     }
@@ -118,10 +119,10 @@ static hk_status idx_form(const uint8_t *bytes, size_t size, uint64_t total,
     if (size >= 4)
         f.type = idx_types[bytes[2]];
     if (size < 4 || bytes[0] != 0 || bytes[1] != 0 || (int)f.type == 0)
-        return hki_fail(HK_E_DATA,
-                        "%s: no IDX file: it does not begin with "
-                        "00 00 and a type",
-                        what);
+        return hki_fail(
+            HK_E_DATA,
+            "%s: is not an IDX file: it does not begin with 00 00 and a type",
+            what);
     const size_t rank = bytes[3], header = 4 + 4 * rank;
     if (rank < 1 || rank > HK_MAX_RANK || size < header)
         return hki_fail(HK_E_DATA,
@@ -137,8 +138,8 @@ static hk_status idx_form(const uint8_t *bytes, size_t size, uint64_t total,
     char text[HKI_SHAPE_TEXT];
     if (s != HK_OK || expected != total - header)
         return hki_fail(HK_E_DATA,
-                        "%s: IDX of %s from byte %zu on: %llu bytes are "
-                        "there%s",
+                        "%s: the IDX data of %s begins at byte %zu, but there "
+                        "are only %llu bytes%s",
                         what, hki_shape_text(f.shape, text), header,
                         (unsigned long long)(total - header),
                         s == HK_OK && expected > total - header ? ", truncated"
@@ -186,11 +187,12 @@ static hk_status npy_form(const uint8_t *bytes, size_t size, uint64_t total,
                           const char *what, hki_npy *a, hki_array_form *out) {
     HKI_TRY(hki_npy_parse(bytes, size, total, what, a));
     if (a->rank > HK_MAX_RANK)
-        return hki_fail(HK_E_UNSUPPORTED, "%s: %d dimensions, at most %d", what,
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s: %d dimensions are too many; the limit is %d", what,
                         a->rank, HK_MAX_RANK);
     if ((int)hki_number_dtype(a->type) == 0)
-        return hki_fail(HK_E_UNSUPPORTED, "%s: complex numbers are not read",
-                        what);
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s: complex numbers are not supported", what);
     if (a->data_offset > total || a->data_size > total - a->data_offset)
         return hki_fail(HK_E_DATA, "%s: truncated", what);
     *out = (hki_array_form){.type = a->type,

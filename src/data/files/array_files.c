@@ -64,8 +64,8 @@ hk_dataset *hk_data_arrays(const hk_array_file *files, size_t n,
                            const hk_file_options *opt) {
     hk_value *values = NULL;
     if (files == NULL || n == 0)
-        return hki_dataset_fail(NULL, 0,
-                                hki_fail(HK_E_INVALID_ARG, "arrays: no files"));
+        return hki_dataset_fail(
+            NULL, 0, hki_fail(HK_E_INVALID_ARG, "arrays: no files are given"));
     hk_dataset *large = NULL;
     hk_status s = large_files(files, n, opt, &large);
     if (s == HK_OK && large != NULL)
@@ -133,10 +133,11 @@ static hk_status read_member(const archive *a, const hki_zip_entry *e,
     snprintf(what, sizeof what, "%s(%.*s)", a->path,
              (int)HKI_MIN(e->name_size, (size_t)200), e->name);
     if (e->size > a->opt.max_file_bytes)
-        return hki_fail(HK_E_DATA,
-                        "%s: unpacks to %llu bytes, the limit is %llu", what,
-                        (unsigned long long)e->size,
-                        (unsigned long long)a->opt.max_file_bytes);
+        return hki_fail(
+            HK_E_DATA,
+            "%s: has %llu uncompressed bytes, more than the limit of %llu",
+            what, (unsigned long long)e->size,
+            (unsigned long long)a->opt.max_file_bytes);
     HKI_TRY(hki_alloc_array((size_t)e->size, 1, &bytes));
     HKI_TRY(hki_zip_read_from(&a->zip, e, bytes));
     return hki_npy_tensor(bytes, (size_t)e->size, what, out);

@@ -165,10 +165,10 @@ hk_dataset *hk_data_cifar(const char *const *files, size_t n_files, int classes,
     int64_t unit = 1;
     cifar *c = NULL;
     if (classes != 10 && classes != 100)
-        return hki_dataset_fail(NULL, 0,
-                                hki_fail(HK_E_INVALID_ARG,
-                                         "cifar: %d classes, not 10 or 100",
-                                         classes));
+        return hki_dataset_fail(
+            NULL, 0,
+            hki_fail(HK_E_INVALID_ARG,
+                     "cifar: %d classes; it has to be 10 or 100", classes));
     hk_status s = hki_zalloc_array(1, sizeof *c, &c);
     if (s == HK_OK) {
         c->labels = classes == 100 ? 2 : 1;

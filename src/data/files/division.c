@@ -123,7 +123,7 @@ hk_status hki_cut_restore(hki_cut *c, const hki_cut_mark *mark,
     const uint8_t *const p = bytes;
     hki_cut got = {0};
     if (!fits(mark, p, size))
-        return hki_fail(HK_E_DATA, "index: not that of the file");
+        return hki_fail(HK_E_DATA, "the index belongs to another file");
     got.records = hki_get_u64(p + 32);
     got.n = got.room = (size_t)hki_get_u64(p + 40);
     HKI_TRY(hki_alloc_array(got.n, sizeof *got.units, &got.units));
@@ -132,7 +132,8 @@ hk_status hki_cut_restore(hki_cut *c, const hki_cut_mark *mark,
             hki_get_u64(p + HEAD + 16 * i), hki_get_u64(p + HEAD + 16 * i + 8)};
     if (!in_order(&got, mark->bytes)) {
         hki_free(got.units);
-        return hki_fail(HK_E_DATA, "index: units that are not in the file");
+        return hki_fail(HK_E_DATA,
+                        "the index has units that are not in the file");
     }
     *c = got;
     return HK_OK;
@@ -242,7 +243,7 @@ static hk_status divide(const hki_files *f, const hki_cutter *how) {
         v->first_number[i + 1] =
             v->first_number[i] + (int64_t)v->cuts[i].records;
         if ((uint64_t)v->first_number[i + 1] >= MOST_NUMBER)
-            return hki_fail(HK_E_OVERFLOW, "%s: too many records to number",
+            return hki_fail(HK_E_OVERFLOW, "%s: there are too many records",
                             f->paths.items[i]);
     }
     return HK_OK;

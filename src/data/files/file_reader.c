@@ -29,8 +29,9 @@ hk_status hki_file_options_get(hk_file_options *out, const hk_file_options *opt,
         out->max_record_bytes > SIZE_MAX / 4 ||
         out->max_file_bytes > SIZE_MAX / 4)
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: a limit of %llu bytes a record, %llu a file", what,
-                        (unsigned long long)out->max_record_bytes,
+                        "%s: the limit of %llu bytes per record or of %llu per "
+                        "file is out of range",
+                        what, (unsigned long long)out->max_record_bytes,
                         (unsigned long long)out->max_file_bytes);
     out->buffer_bytes =
         HKI_MIN(HKI_MAX(out->buffer_bytes, MIN_BUFFER), MAX_BUFFER);
@@ -282,9 +283,10 @@ hk_status hki_file_reader_skip(hki_file_reader *r, uint64_t n) {
         return HK_OK;
     }
     if (n > INT64_MAX - r->offset)
-        return hki_file_reader_fail(r, HK_E_DATA, 0,
-                                    "%llu bytes more are no file",
-                                    (unsigned long long)n);
+        return hki_file_reader_fail(
+            r, HK_E_DATA, 0,
+            "there are %llu unexpected bytes after the last file",
+            (unsigned long long)n);
     HKI_TRY(hki_stream_seek(r->stream, r->offset + n));
     r->offset += n;
     r->begin = r->end = HKI_READER_FRONT;

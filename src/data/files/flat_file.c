@@ -23,8 +23,8 @@ hk_status hki_flat_open(const char *path, const hk_file_options *opt,
 
 static hk_status ends_before(uint64_t offset, size_t size) {
     return hki_fail(HK_E_DATA,
-                    "array file: it has become shorter; bytes %llu to %llu are "
-                    "gone",
+                    "array file: the file was truncated while it was read; "
+                    "bytes %llu to %llu are missing",
                     (unsigned long long)offset,
                     (unsigned long long)(offset + size));
 }

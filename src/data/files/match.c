@@ -28,7 +28,8 @@ static hk_status add_globbed(hki_paths *l, const char *pattern) {
     const int r = glob(pattern, GLOB_NOSORT, NULL, &found);
     if (r != 0 && r != GLOB_NOMATCH)
         s = r == GLOB_NOSPACE
-                ? hki_fail(HK_E_NO_MEMORY, "%s: no memory to match it", pattern)
+                ? hki_fail(HK_E_NO_MEMORY, "%s: out of memory for the pattern",
+                           pattern)
                 : hki_fail(HK_E_IO, "%s: cannot be matched: %s", pattern,
                            strerror(errno));
     for (size_t i = 0; s == HK_OK && i < found.gl_pathc; i++)

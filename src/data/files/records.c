@@ -52,8 +52,7 @@ static hk_status tfrecord_need(source *s, const uint8_t *p, size_t *need) {
     if (length > limit)
         return hki_file_reader_fail(
             &s->r, HK_E_DATA, 0,
-            "its length of %llu bytes is above the limit "
-            "of %llu",
+            "the length of %llu bytes is above the limit of %llu",
             (unsigned long long)length, (unsigned long long)limit);
     *need = HKI_RECORD_HEADER + (size_t)length + HKI_RECORD_FOOTER;
     return HK_OK;
@@ -66,14 +65,14 @@ static hk_status tfrecord_fault(source *s, hki_record_state state, step *out) {
                                     "truncated: the file ends %zu bytes later",
                                     hki_file_reader_left(&s->r));
     if (state == HKI_RECORD_BAD_LENGTH)
-        return hki_file_reader_fail(&s->r, HK_E_DATA, 0,
-                                    "corrupted: the checksum of its length is "
-                                    "wrong");
+        return hki_file_reader_fail(
+            &s->r, HK_E_DATA, 0,
+            "corrupted: the checksum of the length is wrong");
     const size_t length = (size_t)hki_get_u64(p);
     out->resume = HKI_RECORD_HEADER + length + HKI_RECORD_FOOTER;
     return hki_file_reader_fail(
         &s->r, HK_E_DATA, 0,
-        "corrupted: the checksum of its %zu bytes is wrong", length);
+        "corrupted: the checksum of the %zu bytes is wrong", length);
 }
 
 static hk_status tfrecord_next(source *s, step *out) {
@@ -152,7 +151,7 @@ static hk_status text_next(source *s, step *out) {
         if (at < out->size) {
             out->resume = out->used;
             return hki_file_reader_fail(&s->r, HK_E_DATA, at,
-                                        "byte 0x%02x is not text in UTF-8",
+                                        "byte 0x%02x is not UTF-8",
                                         out->bytes[at]);
         }
     }
@@ -172,12 +171,11 @@ static hk_status check_size(source *s) {
     if (!hki_stream_size(s->r.stream, &size) ||
         (size >= frame && (size - frame) % c->record_bytes == 0))
         return HK_OK;
-    return hki_file_reader_fail(
-        &s->r, HK_E_INVALID_ARG, 0,
-        "%llu bytes less a header of %zu and a footer of "
-        "%zu are no multiple of %zu",
-        (unsigned long long)size, c->header_bytes, c->footer_bytes,
-        c->record_bytes);
+    return hki_file_reader_fail(&s->r, HK_E_INVALID_ARG, 0,
+                                "%llu bytes minus a header of %zu and a footer "
+                                "of %zu are not a multiple of %zu",
+                                (unsigned long long)size, c->header_bytes,
+                                c->footer_bytes, c->record_bytes);
 }
 
 static hk_status fixed_begin(source *s) {
@@ -418,8 +416,8 @@ hk_dataset *hk_data_fixed_length(const char *const *files, size_t n_files,
         return hki_dataset_fail(
             NULL, 0,
             hki_fail(HK_E_INVALID_ARG,
-                     "fixed_length: records of %lld bytes, header %lld, "
-                     "footer %lld",
+                     "fixed_length: records of %lld bytes, a header of %lld or "
+                     "a footer of %lld are out of range",
                      (long long)record_bytes, (long long)header_bytes,
                      (long long)footer_bytes));
     const size_t bytes[3] = {(size_t)record_bytes, (size_t)header_bytes,

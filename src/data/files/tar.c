@@ -156,7 +156,8 @@ static hk_status read_extension(hki_file_reader *r, uint8_t type, uint64_t size,
                                 hki_tar_member *m, extension *e) {
     if (size > MAX_EXTENSION)
         return hki_file_reader_fail(
-            r, HK_E_DATA, 0, "an extended header of %llu bytes, at most %llu",
+            r, HK_E_DATA, 0,
+            "an extended header of %llu bytes is above the limit of %llu",
             (unsigned long long)size, (unsigned long long)MAX_EXTENSION);
     HKI_TRY(hki_file_reader_more(r, (size_t)padded(size)));
     if (hki_file_reader_left(r) < padded(size))
@@ -186,10 +187,10 @@ static const char *name_fault(const hki_tar_member *m) {
     if (m->name_size == 0)
         return "it has no name";
     if (p[0] == '/')
-        return "its name is absolute";
+        return "its name is an absolute path";
     while (p != NULL) {
         if (p[0] == '.' && p[1] == '.' && (p[2] == '/' || p[2] == '\0'))
-            return "its name has \"..\" in it";
+            return "its name has \"..\"";
         p = strchr(p, '/');
         if (p != NULL)
             p++;
@@ -211,7 +212,7 @@ static hk_status read_block(hki_file_reader *r, const uint8_t **block) {
         return HK_E_END;
     if (!checksum_fits(p))
         return hki_file_reader_fail(r, HK_E_DATA, 0,
-                                    "no tar header: its checksum is wrong");
+                                    "not a tar header: the checksum is wrong");
     *block = p;
     return HK_OK;
 }
@@ -227,7 +228,7 @@ hk_status hki_tar_next(hki_file_reader *r, hki_tar_member *m, bool *known) {
         const uint8_t type = block[TYPE];
         if (!get_number(block + SIZE, SIZE_SIZE, &size) || size > INT64_MAX / 2)
             return hki_file_reader_fail(r, HK_E_DATA, 0,
-                                        "a size that is no number");
+                                        "the size is not a number");
         const bool regular = type == '0' || type == 0 || type == '7';
         if (regular && !e.has_name)
             header_name(m, block);
@@ -239,7 +240,8 @@ hk_status hki_tar_next(hki_file_reader *r, hki_tar_member *m, bool *known) {
         if (e.has_size)
             size = e.size;
         if (size > INT64_MAX / 2)
-            return hki_file_reader_fail(r, HK_E_DATA, 0, "a size of %llu bytes",
+            return hki_file_reader_fail(r, HK_E_DATA, 0,
+                                        "the size of %llu bytes is too large",
                                         (unsigned long long)size);
         m->size = size;
         if (regular)

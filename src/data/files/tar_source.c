@@ -340,11 +340,13 @@ static hk_status check_field(const hk_tar_field *f, size_t i) {
                         "tar: field %zu has no name or no extension", i);
     if (f->kind < HK_TAR_BYTES || f->kind > HK_TAR_NPY ||
         (f->role != 0 && f->role != HK_FEATURE && f->role != HK_LABEL))
-        return hki_fail(HK_E_INVALID_ARG, "tar: field \"%s\": kind %d, role %d",
+        return hki_fail(HK_E_INVALID_ARG,
+                        "tar: field \"%s\": unknown kind %d or role %d",
                         f->name, (int)f->kind, (int)f->role);
     if (f->kind == HK_TAR_NUMBER && f->dtype != HK_I32 && f->dtype != HK_I64 &&
         f->dtype != HK_F32)
-        return hki_fail(HK_E_DTYPE, "tar: field \"%s\": a number as %s",
+        return hki_fail(HK_E_DTYPE,
+                        "tar: field \"%s\": a number cannot be read as %s",
                         f->name, hk_dtype_name(f->dtype));
     if (f->kind != HK_TAR_PICTURE)
         return HK_OK;
@@ -355,8 +357,8 @@ static hk_status check_field(const hk_tar_field *f, size_t i) {
     if (good)
         return HK_OK;
     return hki_fail(HK_E_SHAPE,
-                    "tar: field \"%s\": an image is [height, width, channels] "
-                    "with 1, 3 or 4 channels",
+                    "tar: field \"%s\": the shape of an image has to be "
+                    "[height, width, channels] with 1, 3 or 4 channels",
                     f->name);
 }
 
@@ -402,7 +404,8 @@ static hk_status copy_field(hki_arena *a, const hk_tar_field *in, size_t i,
 static hk_status copy_fields(hki_arena *a, const hk_tar_field *in, size_t n,
                              hki_tar_wanted **out) {
     if (in == NULL || n == 0 || n > 65536)
-        return hki_fail(HK_E_INVALID_ARG, "tar: %zu fields", n);
+        return hki_fail(HK_E_INVALID_ARG, "tar: %zu fields are out of range",
+                        n);
     HKI_TRY(hki_arena_alloc(a, n, sizeof **out, out));
     for (size_t i = 0; i < n; i++)
         HKI_TRY(copy_field(a, &in[i], i, &(*out)[i]));

@@ -4,7 +4,8 @@
 
 static hk_status not_offered(const char *what, const hk_value *v) {
     static const char *const forms[] = {"", "dense", "sparse", "ragged"};
-    return hki_fail(HK_E_UNSUPPORTED, "%s: value \"%s\" is %s %s", what,
+    return hki_fail(HK_E_UNSUPPORTED,
+                    "%s: value \"%s\" cannot be written: it is %s %s", what,
                     v->name, forms[v->form], hk_dtype_name(v->dtype));
 }
 
@@ -232,8 +233,9 @@ static hk_status check_narrow(const array_file *f, const hk_value *v) {
     for (int64_t i = 0; i < hk_tensor_count(t); i++)
         if (wide[i] < INT32_MIN || wide[i] > INT32_MAX)
             return hki_fail(HK_E_RANGE,
-                            "%s: \"%s\" is %lld, and IDX has 32 bits", f->what,
-                            v->name, (long long)wide[i]);
+                            "%s: \"%s\" is %lld, which does not fit into the "
+                            "32 bits of IDX",
+                            f->what, v->name, (long long)wide[i]);
     return HK_OK;
 }
 
@@ -273,7 +275,8 @@ static hk_status idx_header(const array_file *f, uint64_t count, hki_buf *out) {
     for (int i = -1; i < f->shape.rank; i++) {
         const uint64_t n = i < 0 ? count : (uint64_t)f->shape.dim[i];
         if (n > UINT32_MAX)
-            return hki_fail(HK_E_OVERFLOW, "%s: a dimension of %llu", f->what,
+            return hki_fail(HK_E_OVERFLOW,
+                            "%s: a dimension of %llu is too large", f->what,
                             (unsigned long long)n);
         const uint8_t bytes[4] = {(uint8_t)(n >> 24), (uint8_t)(n >> 16),
                                   (uint8_t)(n >> 8), (uint8_t)n};
@@ -350,7 +353,7 @@ static hk_status open_array(array_file *f, hk_dataset *d, const char *path,
     const hk_element *const spec = hk_dataset_spec(d);
     const int64_t k = opt->value != NULL ? hki_spec_find(spec, opt->value) : 0;
     if (k < 0)
-        return hki_fail(HK_E_NOT_FOUND, "%s: no value \"%s\"", f->what,
+        return hki_fail(HK_E_NOT_FOUND, "%s: there is no value \"%s\"", f->what,
                         opt->value);
     const hk_value *const v = &spec->values[k];
     f->dtype = array_dtype(v->dtype, f->idx);
@@ -403,8 +406,8 @@ hk_status hk_data_write(hk_dataset *d, const char *path,
         break;
     default:
         return hki_fail(HK_E_INVALID_ARG,
-                        "write: %s: format %d; the name ends in none of "
-                        ".tfrecord, .csv, .npy and .idx",
+                        "write: %s: unknown format %d; the name has to end in "
+                        ".tfrecord, .csv, .npy or .idx",
                         path, (int)o.format);
     }
     if (count != NULL)

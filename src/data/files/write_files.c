@@ -32,14 +32,15 @@ hk_status hki_writer_options_get(hk_writer_options *out,
     hk_writer_options_init(out, sizeof *out);
     HKI_TRY(hki_options_copy(out, sizeof *out, opt, what));
     if (path == NULL || path[0] == '\0')
-        return hki_fail(HK_E_INVALID_ARG, "%s: no path", what);
+        return hki_fail(HK_E_INVALID_ARG, "%s: the path is missing", what);
     if (out->compression < HK_COMPRESSION_AUTO ||
         out->compression > HK_COMPRESSION_ZLIB || out->level < 1 ||
         out->level > 9 || out->delimiter == 0 || out->delimiter == '"' ||
         out->delimiter == '\n' || out->delimiter == '\r')
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: compression %d, level %d, delimiter %d", what,
-                        (int)out->compression, out->level, out->delimiter);
+                        "%s: unknown compression %d, level %d or delimiter %d",
+                        what, (int)out->compression, out->level,
+                        out->delimiter);
     if (out->compression == HK_COMPRESSION_AUTO)
         out->compression = ends_in(path, strlen(path), ".gz")
                                ? HK_COMPRESSION_GZIP
@@ -237,8 +238,8 @@ hk_status hk_example_add(hk_example_builder *b, const char *key, hk_dtype dtype,
     else if (dtype == HK_I64)
         s = add_list(&b->features, key, 3, fill_ints, values, n);
     else
-        s = hki_fail(HK_E_DTYPE, "example add: \"%s\" as %s", key,
-                     hk_dtype_name(dtype));
+        s = hki_fail(HK_E_DTYPE, "example add: \"%s\" cannot be written as %s",
+                     key, hk_dtype_name(dtype));
     if (s != HK_OK)
         b->features.size = before; // as they were
     return s;

@@ -128,7 +128,8 @@ static hk_status check_decoded(const config *c, const hki_picture *p) {
     const hk_image_op *const op = &c->op[0];
     if (op->height == 0 || (op->height == p->height && op->width == p->width))
         return HK_OK;
-    return hki_fail(HK_E_SHAPE, "\"%s\": an image of %d x %d, expected %d x %d",
+    return hki_fail(HK_E_SHAPE,
+                    "\"%s\": the image has %d x %d pixels, expected %d x %d",
                     c->name, p->height, p->width, op->height, op->width);
 }
 
@@ -194,8 +195,8 @@ static hk_status run_batch(const config *c, hki_image_scratch *w,
     void *to = NULL;
     if (dim[0] < 1 || dim[1] < 1 || dim[2] < 1 || dim[2] > 4)
         return hki_fail(HK_E_SHAPE,
-                        "images \"%s\": an image of %lld x %lld x %lld; "
-                        "expected [height, width, 1 to 4 channels]",
+                        "images \"%s\": the image has the shape %lld x %lld x "
+                        "%lld, expected [height, width, 1 to 4 channels]",
                         c->name, (long long)dim[0], (long long)dim[1],
                         (long long)dim[2]);
     HKI_TRY(last_shape(c, 0, &in, &out));
@@ -240,8 +241,8 @@ HKI_OPTIONS(hk_images_options, parallel, .max_pixels = (uint64_t)64 << 20)
 static hk_status take_ops(config *c, const hk_image_op *ops, size_t n) {
     if (ops == NULL || n < 1 || n > MAX_OPS)
         return hki_fail(HK_E_INVALID_ARG,
-                        "images \"%s\": %zu operations, not 1 to %d", c->name,
-                        n, MAX_OPS);
+                        "images \"%s\": %zu operations; it has to be 1 to %d",
+                        c->name, n, MAX_OPS);
     HKI_TRY(hki_alloc_array(n, sizeof *c->op, &c->op));
     HKI_TRY(hki_alloc_array(n, sizeof *c->entry, &c->entry));
     memcpy(c->op, ops, n * sizeof *ops);
@@ -250,9 +251,10 @@ static hk_status take_ops(config *c, const hk_image_op *ops, size_t n) {
     for (size_t i = 0; i < n; i++) {
         c->entry[i] = hki_image_find(ops[i].kind);
         if (c->entry[i] == NULL || (i > 0 && c->entry[i]->run == NULL))
-            return hki_fail(HK_E_INVALID_ARG,
-                            "images \"%s\": operation %zu cannot be of kind %d",
-                            c->name, i, (int)ops[i].kind);
+            return hki_fail(
+                HK_E_INVALID_ARG,
+                "images \"%s\": operation %zu has the unknown kind %d", c->name,
+                i, (int)ops[i].kind);
         const hk_status s = c->entry[i]->check(&ops[i]);
         if (s != HK_OK)
             return op_fail(c, i, s);
@@ -270,9 +272,9 @@ static hk_status check_input(const config *c, const hk_value *v) {
     char text[HKI_SHAPE_TEXT];
     return hki_fail(c->decodes == (v->dtype == HK_STRING) ? HK_E_SHAPE
                                                           : HK_E_DTYPE,
-                    "images: \"%s\" is %s %s; %s is expected", v->name,
+                    "images: \"%s\" is %s %s, expected %s", v->name,
                     hk_dtype_name(v->dtype), hki_shape_text(v->shape, text),
-                    c->decodes ? "one string an element"
+                    c->decodes ? "one string per element"
                                : "uint8 or float32 [height, width, channels] "
                                  "or a batch of them");
 }

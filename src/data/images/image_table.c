@@ -19,7 +19,8 @@ static hk_status check_nothing(const hk_image_op *op) {
 static hk_status check_size(const hk_image_op *op) {
     if (op->height < 1 || op->height > MAX_SIDE || op->width < 1 ||
         op->width > MAX_SIDE)
-        return hki_fail(HK_E_INVALID_ARG, "height %d, width %d, not 1 to %d",
+        return hki_fail(HK_E_INVALID_ARG,
+                        "height %d and width %d have to be in 1..%d",
                         op->height, op->width, MAX_SIDE);
     return HK_OK;
 }
@@ -28,7 +29,8 @@ static hk_status check_channels(const hk_image_op *op) {
     const int32_t n = op->channels;
     const bool as_stored = op->kind == HK_IMAGE_DECODE && n == 0;
     if (n != 1 && n != 3 && n != 4 && !as_stored)
-        return hki_fail(HK_E_INVALID_ARG, "%d channels, not 1, 3 or 4", n);
+        return hki_fail(HK_E_INVALID_ARG, "%d channels; it has to be 1, 3 or 4",
+                        n);
     return HK_OK;
 }
 
@@ -58,7 +60,8 @@ static hk_status check_pad(const hk_image_op *op) {
     const int32_t sides[] = {op->top, op->left, op->bottom, op->right};
     for (size_t i = 0; i < HKI_COUNT(sides); i++)
         if (sides[i] < 0 || sides[i] > MAX_SIDE)
-            return hki_fail(HK_E_INVALID_ARG, "%d pixels at a side", sides[i]);
+            return hki_fail(HK_E_INVALID_ARG,
+                            "%d pixels per side are out of range", sides[i]);
     return isfinite(op->fill)
                ? HK_OK
                : hki_fail(HK_E_NOT_FINITE, "fill %g", (double)op->fill);
@@ -67,8 +70,8 @@ static hk_status check_pad(const hk_image_op *op) {
 static hk_status check_cutout(const hk_image_op *op) {
     HKI_TRY(check_size(op));
     if (op->count < 0 || op->count > 10000 || !isfinite(op->fill))
-        return hki_fail(HK_E_INVALID_ARG, "count %d, fill %g", op->count,
-                        (double)op->fill);
+        return hki_fail(HK_E_INVALID_ARG, "count %d or fill %g is out of range",
+                        op->count, (double)op->fill);
     return HK_OK;
 }
 
@@ -76,11 +79,11 @@ static hk_status check_resize(const hk_image_op *op) {
     HKI_TRY(check_size(op));
     if ((unsigned)op->method > HK_RESIZE_AREA ||
         (unsigned)op->grid > HK_GRID_CORNER)
-        return hki_fail(HK_E_INVALID_ARG, "method %d, grid %d", (int)op->method,
-                        (int)op->grid);
+        return hki_fail(HK_E_INVALID_ARG, "unknown method %d or grid %d",
+                        (int)op->method, (int)op->grid);
     if (op->method == HK_RESIZE_NEAREST && op->as_float != 0)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "nearest keeps the type; HK_IMAGE_TO_FLOAT follows");
+        return hki_fail(HK_E_INVALID_ARG, "the method nearest keeps the type; "
+                                          "add HK_IMAGE_TO_FLOAT after it");
     return HK_OK;
 }
 
@@ -90,7 +93,8 @@ static hk_status check_range(const hk_image_op *op) {
     if (!isfinite(op->lower) || !isfinite(op->upper) || op->lower > op->upper ||
         (factor && op->lower < 0) || fabsf(op->lower) > 1000 ||
         fabsf(op->upper) > 1000)
-        return hki_fail(HK_E_INVALID_ARG, "lower %g, upper %g",
+        return hki_fail(HK_E_INVALID_ARG,
+                        "lower %g or upper %g is out of range",
                         (double)op->lower, (double)op->upper);
     return HK_OK;
 }
@@ -100,7 +104,8 @@ static hk_status check_normalize(const hk_image_op *op) {
         if (!isfinite(op->scale) || !isfinite(op->mean[k]) ||
             !isfinite(op->std[k]) || op->std[k] < 0)
             return hki_fail(
-                HK_E_INVALID_ARG, "scale %g, mean %g, std %g of channel %d",
+                HK_E_INVALID_ARG,
+                "scale %g, mean %g or std %g of channel %d is out of range",
                 (double)op->scale, (double)op->mean[k], (double)op->std[k], k);
     return HK_OK;
 }

@@ -440,13 +440,16 @@ static hk_status check_draw(uint64_t first, int64_t n, hk_dtype dtype,
     size_t bytes;
     if (n < 0 || (n > 0 && images == NULL) ||
         (dtype != HK_U8 && dtype != HK_F32))
-        return hki_fail(HK_E_INVALID_ARG, "digits: %lld images as %s at %p",
+        return hki_fail(HK_E_INVALID_ARG,
+                        "digits: %lld images as %s at %p are not possible",
                         (long long)n, hk_dtype_name(dtype), images);
     if ((uint64_t)n > SIZE_MAX ||
         hki_mul_overflow((size_t)n, HK_DIGITS_PIXELS * sizeof(float), &bytes) ||
         (n > 0 && (uint64_t)(n - 1) > UINT64_MAX - first))
-        return hki_fail(HK_E_OVERFLOW, "digits: %lld images from index %llu",
-                        (long long)n, (unsigned long long)first);
+        return hki_fail(
+            HK_E_OVERFLOW,
+            "digits: %lld images from index %llu on are out of range",
+            (long long)n, (unsigned long long)first);
     return HK_OK;
 }
 

@@ -123,9 +123,8 @@ hk_dataset *hk_data_generator(const hk_generator *gen, const hk_value *spec,
         (gen->save == NULL) != (gen->restore == NULL))
         return hki_dataset_fail(
             NULL, 0,
-            hki_fail(HK_E_INVALID_ARG,
-                     "generator: next and a spec are needed, save and restore "
-                     "go together"));
+            hki_fail(HK_E_INVALID_ARG, "generator: next and a spec are needed, "
+                                       "and save needs restore"));
     return hki_dataset_make(&(hki_dataset_desc){
         .ops = &ops,
         .config = (void *)(uintptr_t)gen, // copied

@@ -63,11 +63,12 @@ static hk_status configure(const hk_dataset *d, const hki_lease *lease,
         return hki_fail(HK_E_INVALID_ARG, "lease: NULL argument");
     if (units < 0)
         return hki_fail(HK_E_UNSUPPORTED,
-                        "lease: this dataset cannot be divided");
+                        "lease: this data set cannot be divided");
     if (lease->begin < 0 || lease->end < lease->begin || lease->end > units ||
         lease->epoch < 0)
         return hki_fail(HK_E_INVALID_ARG,
-                        "lease: units [%lld, %lld) of %lld, epoch %lld",
+                        "lease: the range [%lld, %lld) of %lld units or epoch "
+                        "%lld is out of range",
                         (long long)lease->begin, (long long)lease->end,
                         (long long)units, (long long)lease->epoch);
     *c = (config){.begin = lease->begin,
@@ -112,13 +113,14 @@ static hk_status configure_part(const hk_dataset *d, int64_t n, int64_t index,
                                 int64_t batch, config *c) {
     HKI_TRY(hk_dataset_status(d));
     if (n < 1 || index < 0 || index >= n || batch < 0)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "part: part %lld of %lld, batches of %lld",
-                        (long long)index, (long long)n, (long long)batch);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "part: part %lld of %lld or batches of %lld are out of range",
+            (long long)index, (long long)n, (long long)batch);
     if (hki_data_units(d) < 0)
         return hki_fail(HK_E_UNSUPPORTED,
-                        "part: this dataset cannot be divided: it has to be "
-                        "arrays, or files with an index");
+                        "part: this data set cannot be divided: it has to "
+                        "consist of arrays, or of files with an index");
     const hki_window w = hki_data_numbers(d);
     const int64_t total = w.end - w.begin;
     const int64_t each = HKI_MAX(HKI_MIN(batch, total), 1);

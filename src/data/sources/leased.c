@@ -273,7 +273,8 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
     const config *const c = n->d->config;
     state *const s = n->state;
     if (is_lent(c))
-        return hki_restore_bad(r, "what a center lends has no position");
+        return hki_restore_bad(r, "leased data has no position that can be "
+                                  "saved; the center keeps it");
     s->next = hki_restore_i64(r, 0, RANGES);
     s->ended = hki_restore_i64(r, 0, 1) == 1;
     hki_restore_rng(r, &s->rng);
@@ -311,12 +312,13 @@ int hk_lender_divides(const hk_lender *l, const hk_dataset *d) {
 
 static hk_status configure(const hk_dataset *d, hk_lender *lender, config *c) {
     if (lender == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "leased: nobody lends anything");
+        return hki_fail(HK_E_INVALID_ARG,
+                        "leased: the function that leases ranges is NULL");
     c->units = hki_data_units(d);
     if (c->units < 0)
         return hki_fail(HK_E_UNSUPPORTED,
-                        "leased: this dataset cannot be divided: it has to be "
-                        "arrays, or files with an index");
+                        "leased: this data set cannot be divided: it has to "
+                        "consist of arrays, or of files with an index");
     c->mixes = c->units != d->count;
     lender->is_used = true;
     return HK_OK;

@@ -83,7 +83,7 @@ hk_dataset *hk_data_range(int64_t start, int64_t stop, int64_t step) {
     if (step == 0)
         s = hki_fail(HK_E_INVALID_ARG, "range: the step is 0");
     if (count > INT64_MAX)
-        s = hki_fail(HK_E_OVERFLOW, "range: more than 2^63 numbers");
+        s = hki_fail(HK_E_OVERFLOW, "range: there are more than 2^63 numbers");
     const hk_value spec = {.name = "value",
                            .role = HK_FEATURE,
                            .form = HK_DENSE_FORM,
@@ -181,8 +181,10 @@ static hk_status digits_config(hki_dataset_desc *desc,
     HKI_TRY(hki_options_copy(&c->opt, sizeof c->opt, opt, "digits"));
     c->opt.struct_size = sizeof c->opt;
     if (count < 0 || (count > 0 && (uint64_t)count - 1 > UINT64_MAX - first))
-        return hki_fail(HK_E_INVALID_ARG, "digits: %lld images from %llu on",
-                        (long long)count, (unsigned long long)first);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "digits: %lld images from index %llu on are out of range",
+            (long long)count, (unsigned long long)first);
     // The options are checked once, by drawing.
     uint8_t image[HK_DIGITS_PIXELS];
     HKI_TRY(hk_digits_draw(&c->opt, first, 1, HK_U8, image, NULL));

@@ -200,7 +200,7 @@ static hk_status describe(const char *op, const hk_value *in, bool whole,
                           hk_value *out) {
     *out = *in;
     if (in->name == NULL || in->tensor == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "%s: a value without a %s", op,
+        return hki_fail(HK_E_INVALID_ARG, "%s: a value has no %s", op,
                         in->name == NULL ? "name" : "tensor");
     out->dtype = hk_tensor_dtype(in->tensor);
     out->role = in->role == 0 ? HK_FEATURE : in->role;
@@ -208,15 +208,17 @@ static hk_status describe(const char *op, const hk_value *in, bool whole,
     if (out->form != HK_DENSE_FORM) {
         if (!whole || in->index == NULL)
             return hki_fail(HK_E_INVALID_ARG,
-                            "%s: value \"%s\": sparse and ragged values are "
+                            "%s: value \"%s\": sparse and ragged values need "
                             "whole tensors with an index",
                             op, in->name);
         return HK_OK;
     }
     const hk_shape shape = hk_tensor_shape(in->tensor);
     if (!whole && shape.rank < 1)
-        return hki_fail(HK_E_SHAPE, "%s: value \"%s\" is a scalar", op,
-                        in->name);
+        return hki_fail(HK_E_SHAPE,
+                        "%s: value \"%s\" is a scalar; its first dimension has "
+                        "to be the rows",
+                        op, in->name);
     out->shape = whole ? shape : hk_shape_make(shape.rank - 1, &shape.dim[1]);
     return HK_OK;
 }
@@ -234,7 +236,7 @@ static hk_status take_values(const char *op, const hk_value *values, config *c,
         const int64_t first = hk_tensor_shape(c->tensor[k]).dim[0];
         if (k > 0 && first != *rows)
             return hki_fail(
-                HK_E_SHAPE, "%s: \"%s\" has %lld rows, \"%s\" has %lld", op,
+                HK_E_SHAPE, "%s: \"%s\" has %lld rows, but \"%s\" has %lld", op,
                 spec[0].name, (long long)*rows, spec[k].name, (long long)first);
         *rows = first;
         HKI_TRY(hk_shape_count(spec[k].shape, &c->row_items[k]));
@@ -249,7 +251,7 @@ static hk_status configure(hki_dataset_desc *desc, config *c, const char *op,
     hk_value *spec;
     int64_t rows = 1;
     if (values == NULL || n == 0)
-        return hki_fail(HK_E_INVALID_ARG, "%s: no values", op);
+        return hki_fail(HK_E_INVALID_ARG, "%s: there are no values", op);
     c->n = n;
     HKI_TRY(hki_zalloc_array(n, sizeof *c->tensor, &c->tensor));
     HKI_TRY(hki_zalloc_array(n, sizeof *c->index, &c->index));

@@ -344,8 +344,8 @@ static hk_status make_again(hki_node *n, const hki_item *items, int64_t count,
     state *const s = n->state;
     if (count > c->n)
         return hki_fail(HK_E_DATA,
-                        "iterator state: a batch of %lld elements, at most "
-                        "%lld",
+                        "iterator state: a batch of %lld elements is larger "
+                        "than the limit of %lld",
                         (long long)count, (long long)c->n);
     HKI_TRY(item_room(s, count));
     memcpy(s->items, items, (size_t)count * sizeof *items);
@@ -353,8 +353,9 @@ static hk_status make_again(hki_node *n, const hki_item *items, int64_t count,
     HKI_TRY(load_rows(n, 0, count));
     for (int64_t i = 0; i < count; i++)
         if (s->skip[i])
-            return hki_fail(HK_E_DATA, "iterator state: a batch of an element "
-                                       "that is damaged now");
+            return hki_fail(
+                HK_E_DATA,
+                "iterator state: the batch has an element that is now damaged");
     HKI_TRY(hki_box_recipe(s->batcher.box, items, count));
     return hki_batcher_finish(&s->batcher, count, out);
 }
@@ -420,8 +421,9 @@ static hk_status configure(hki_dataset_desc *desc, const hk_dataset *d,
     HKI_TRY(hk_dataset_status(d));
     const size_t values = d->spec.count;
     if (r->n < 1)
-        return hki_fail(HK_E_INVALID_ARG, "%s: %lld elements", r->op,
-                        (long long)r->n);
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: the batch size is %lld; it has to be at least 1",
+                        r->op, (long long)r->n);
     HKI_TRY(hki_desc_config(desc, sizeof *c + values * sizeof c->parts[0], &c));
     HKI_TRY(hki_desc_spec(desc, values, &spec));
     HKI_TRY(hki_parts_plan(r->op, d, r->style, r->shapes, r->padding,

@@ -209,7 +209,7 @@ static hk_status gather_again(hki_node *n, int64_t count) {
             return count < 0 ? HK_OK
                              : hki_fail(HK_E_DATA,
                                         "iterator restore: the input of the "
-                                        "cache has become shorter");
+                                        "cache has fewer elements than before");
         HKI_TRY(e);
         hki_item_free(n, &item);
     }
@@ -222,7 +222,7 @@ static hk_status restore_input(hki_node *n, const void *bytes, size_t size) {
         .begin = bytes, .p = bytes, .end = (const uint8_t *)bytes + size};
     HKI_TRY(hki_node_restore(n->inputs[0], &sub));
     if (sub.p != sub.end)
-        return hki_restore_bad(&sub, "bytes left over");
+        return hki_restore_bad(&sub, "unexpected bytes at the end");
     HKI_TRY(begin(n));
     s->complete = false;
     return HK_OK;

@@ -116,16 +116,17 @@ void hki_cache_reader_close(hki_cache_reader *r) {
 static hk_status check_header(hki_cache_reader *r, uint64_t fingerprint) {
     uint8_t head[HEADER];
     if (r->file.size < HEADER)
-        return hki_fail(HK_E_DATA, "%s: %llu bytes are no cache file", r->path,
+        return hki_fail(HK_E_DATA,
+                        "%s: %llu bytes are too few for a cache file", r->path,
                         (unsigned long long)r->file.size);
     HKI_TRY(hki_file_read_at(r->file.fd, r->path, 0, head, sizeof head));
     if (memcmp(head, MAGIC, 8) != 0 || hki_get_u64(head + 24) != r->file.size)
-        return hki_fail(HK_E_DATA, "%s: no cache file, or not all of it",
+        return hki_fail(HK_E_DATA, "%s: is not a cache file, or is incomplete",
                         r->path);
     if (hki_get_u64(head + 8) != fingerprint)
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: the cache of another pipeline; remove it to make "
-                        "a new one",
+                        "%s: is the cache of another pipeline; remove it to "
+                        "create a new one",
                         r->path);
     r->position = HEADER;
     return HK_OK;
@@ -149,7 +150,7 @@ uint64_t hki_cache_reader_tell(const hki_cache_reader *r) {
 
 hk_status hki_cache_reader_seek(hki_cache_reader *r, uint64_t position) {
     if (position < HEADER || position > r->file.size)
-        return hki_fail(HK_E_DATA, "%s: position %llu of %llu", r->path,
+        return hki_fail(HK_E_DATA, "%s: invalid position %llu of %llu", r->path,
                         (unsigned long long)position,
                         (unsigned long long)r->file.size);
     r->position = position;
@@ -165,11 +166,11 @@ static hk_status damaged(const hki_cache_reader *r, const char *what) {
 static hk_status look(hki_cache_reader *r, const uint8_t **out, size_t *size) {
     const uint64_t left = r->file.size - r->position;
     if (left < HKI_RECORD_HEADER + HKI_RECORD_FOOTER)
-        return damaged(r, "cut off");
+        return damaged(r, "truncated");
     uint64_t length;
     HKI_TRY(hki_excerpt_get(&r->file, r->position, HKI_RECORD_HEADER, out));
     if (!hki_record_length(*out, &length))
-        return damaged(r, "the checksum of its length is wrong");
+        return damaged(r, "the checksum of the length is wrong");
     if (length > left - HKI_RECORD_HEADER - HKI_RECORD_FOOTER)
         return damaged(r, "longer than the file");
     *size = HKI_RECORD_HEADER + (size_t)length + HKI_RECORD_FOOTER;
@@ -184,7 +185,7 @@ hk_status hki_cache_reader_next(hki_cache_reader *r, hki_box *b) {
     size_t n;
     HKI_TRY(look(r, &record, &size));
     if (hki_record_parse(record, size, &data, &n) != HKI_RECORD_WHOLE)
-        return damaged(r, "its checksum is wrong");
+        return damaged(r, "the checksum is wrong");
     hki_restorer in = {.begin = data, .p = data, .end = data + n};
     const hk_status s = hki_restore_box(&in, b);
     if (s == HK_E_DATA || (s == HK_OK && in.p != in.end))

@@ -99,22 +99,25 @@ static void merge(const hk_element *a, const hk_element *b, hk_value *out) {
 static hk_status match(const hk_element *a, const hk_element *b) {
     if (a->count != b->count)
         return hki_fail(HK_E_INVALID_ARG,
-                        "concatenate: %zu values and %zu values", a->count,
-                        b->count);
+                        "concatenate: the data sets have %zu and %zu values",
+                        a->count, b->count);
     for (size_t k = 0; k < a->count; k++) {
         const hk_value *const x = &a->values[k], *const y = &b->values[k];
         if (strcmp(x->name, y->name) != 0)
             return hki_fail(HK_E_INVALID_ARG,
-                            "concatenate: value %zu is \"%s\" and \"%s\"", k,
-                            x->name, y->name);
+                            "concatenate: value %zu is \"%s\" in one data set "
+                            "and \"%s\" in the other",
+                            k, x->name, y->name);
         if (x->dtype != y->dtype || x->form != y->form)
             return hki_fail(HK_E_DTYPE,
-                            "concatenate: value \"%s\" is %s and %s", x->name,
-                            hk_dtype_name(x->dtype), hk_dtype_name(y->dtype));
+                            "concatenate: value \"%s\" is %s in one data set "
+                            "and %s in the other",
+                            x->name, hk_dtype_name(x->dtype),
+                            hk_dtype_name(y->dtype));
         if (x->shape.rank != y->shape.rank)
             return hki_fail(HK_E_SHAPE,
-                            "concatenate: value \"%s\" has %d and %d "
-                            "dimensions",
+                            "concatenate: value \"%s\" has %d dimensions in "
+                            "one data set and %d in the other",
                             x->name, x->shape.rank, y->shape.rank);
     }
     return HK_OK;

@@ -26,7 +26,9 @@ static hk_status ask(hki_node *n, const hki_item *item, int *keep) {
         return HK_OK;
     const hk_status s = c->f(c->user, e, keep);
     if (s == HK_E_END)
-        return hki_fail(HK_E_STATE, "filter: the function gave HK_E_END");
+        return hki_fail(
+            HK_E_STATE,
+            "filter: the function returned HK_E_END, which it may not");
     return s;
 }
 

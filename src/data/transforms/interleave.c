@@ -138,20 +138,23 @@ static hk_status open_dataset(hki_node *n, slot *s) {
     HKI_TRY(hki_loader_view(st->loader, &s->arg, &e, &skip));
     const hk_status status = c->f(c->user, e, &s->d);
     if (status == HK_E_END)
-        return hki_fail(HK_E_STATE, "interleave: the function gave HK_E_END");
+        return hki_fail(
+            HK_E_STATE,
+            "interleave: the function returned HK_E_END, which it may not");
     HKI_TRY(status);
     HKI_TRY(hk_dataset_status(s->d));
     if (s->d->spec.count != n->d->spec.count)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "interleave: a dataset of %zu values, %zu announced",
-                        s->d->spec.count, n->d->spec.count);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "interleave: a data set has %zu values, but the spec has %zu",
+            s->d->spec.count, n->d->spec.count);
     for (size_t k = 0; k < s->d->spec.count; k++) {
         const hk_value *const want = &n->d->spec.values[k];
         const hk_value *const got = &s->d->spec.values[k];
         if (strcmp(want->name, got->name) != 0 || want->role != got->role)
             return hki_fail(HK_E_INVALID_ARG,
-                            "interleave: value %zu is \"%s\", \"%s\" was "
-                            "announced, or has another role",
+                            "interleave: value %zu is \"%s\", but \"%s\" in "
+                            "the spec, or it has another role",
                             k, got->name, want->name);
         HKI_TRY(hki_value_fits("interleave", want, got));
     }
@@ -382,7 +385,7 @@ static hk_status restore_slot(hki_node *n, slot *s, hki_restorer *r) {
     HKI_TRY_OR(open_slot(n, s, &arg), hki_item_free(n->inputs[0], &arg));
     st->n_open++;
     if (hki_restore_u64(r) != s->d->fingerprint)
-        return hki_restore_bad(r, "a dataset of another kind in a slot");
+        return hki_restore_bad(r, "a slot has another kind of data set");
     s->under_way = hki_restore_i64(r, 0, 1) == 1;
     HKI_TRY(r->status);
     HKI_TRY(restore_queue(r, n, s->front));
@@ -419,14 +422,14 @@ HKI_OPTIONS(hk_interleave_options, n_spec, .cycle_length = 1, .block_length = 1,
 
 static hk_status check(hk_flat_fn f, const hk_interleave_options *o) {
     if (f == NULL || o->spec == NULL || o->n_spec == 0)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "interleave: f and the spec of its datasets are "
-                        "needed");
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "interleave: f and the spec of its data sets are needed");
     if (o->cycle_length < 1 || o->cycle_length > MOST_SLOTS ||
         o->block_length < 1)
         return hki_fail(HK_E_INVALID_ARG,
-                        "interleave: cycle length %lld (1 to %d), block "
-                        "length %lld (1 or more)",
+                        "interleave: cycle length %lld (1 to %d) or block "
+                        "length %lld (at least 1) is out of range",
                         (long long)o->cycle_length, MOST_SLOTS,
                         (long long)o->block_length);
     return hki_parallel_check("interleave", o->parallel);

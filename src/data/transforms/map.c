@@ -56,7 +56,8 @@ static hk_status call_user(slot *s, const hk_element *in) {
                               .pass = s->pass};
     hk_status e = c->f(c->user, &call);
     if (e == HK_E_END)
-        e = hki_fail(HK_E_STATE, "map: the function gave HK_E_END");
+        e = hki_fail(HK_E_STATE,
+                     "map: the function returned HK_E_END, which it may not");
     if (e == HK_OK)
         e = hki_builder_finish(&b, in);
     if (e != HK_OK)
@@ -327,9 +328,12 @@ static hk_status check_options(hk_map_fn f, const hk_map_options *o) {
         return hki_fail(HK_E_INVALID_ARG, "map: f is NULL");
     HKI_TRY(hki_parallel_check("map", o->parallel));
     if (o->unordered > 1)
-        return hki_fail(HK_E_INVALID_ARG, "map: unordered is %u", o->unordered);
+        return hki_fail(HK_E_INVALID_ARG,
+                        "map: unordered is %u; it has to be 0 or 1",
+                        o->unordered);
     if ((o->spec == NULL) != (o->n_spec == 0))
-        return hki_fail(HK_E_INVALID_ARG, "map: %zu outputs, spec is %sNULL",
+        return hki_fail(HK_E_INVALID_ARG,
+                        "map: %zu outputs do not fit a spec that is %sNULL",
                         o->n_spec, o->spec == NULL ? "" : "not ");
     return HK_OK;
 }

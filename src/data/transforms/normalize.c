@@ -72,14 +72,17 @@ static const hki_fn_ops fn = {
 static hk_status check_factors(double scale, const float *mean,
                                const float *std, size_t channels) {
     if (!isfinite(scale) || channels < 1)
-        return hki_fail(HK_E_INVALID_ARG, "normalize: scale %g, %zu channels",
+        return hki_fail(HK_E_INVALID_ARG,
+                        "normalize: scale %g or %zu channels are out of range",
                         scale, channels);
     for (size_t i = 0; i < channels; i++) {
         const double m = mean != NULL ? (double)mean[i] : 0.0;
         const double s = std != NULL ? (double)std[i] : 1.0;
         if (!isfinite(m) || !isfinite(s) || s == 0.0)
-            return hki_fail(HK_E_INVALID_ARG,
-                            "normalize: channel %zu: mean %g, std %g", i, m, s);
+            return hki_fail(
+                HK_E_INVALID_ARG,
+                "normalize: channel %zu: mean %g or std %g is out of range", i,
+                m, s);
     }
     return HK_OK;
 }
@@ -93,13 +96,14 @@ static hk_status check_value(const hk_dataset *d, const char *name,
     const hk_value *const v = &d->spec.values[k];
     if (v->dtype == HK_STRING || v->form != HK_DENSE_FORM)
         return hki_fail(HK_E_DTYPE,
-                        "normalize: value \"%s\" holds no dense numbers", name);
+                        "normalize: value \"%s\" does not have dense numbers",
+                        name);
     const int64_t last =
         v->shape.rank > 0 ? v->shape.dim[v->shape.rank - 1] : 1;
     if (channels > 1 && last != (int64_t)channels)
         return hki_fail(HK_E_SHAPE,
-                        "normalize: value \"%s\" has %lld channels, %zu are "
-                        "given",
+                        "normalize: value \"%s\" has %lld channels, but mean "
+                        "and std have %zu",
                         name, (long long)last, channels);
     *at = k;
     return HK_OK;

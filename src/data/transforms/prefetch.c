@@ -264,8 +264,10 @@ static const hki_node_ops ops = {
 hk_dataset *hk_data_prefetch(hk_dataset *d, int64_t n) {
     hk_status s = HK_OK;
     if (n < HK_DATA_AUTO || n > MOST)
-        s = hki_fail(HK_E_INVALID_ARG, "prefetch: %lld elements, at most %d",
-                     (long long)n, MOST);
+        s = hki_fail(
+            HK_E_INVALID_ARG,
+            "prefetch: %lld elements are out of range; the limit is %d",
+            (long long)n, MOST);
     if (n == 0) // nothing runs ahead
         return d;
     d = hki_data_made(d); // the thread does the work, not the consumer

@@ -89,7 +89,7 @@ static int64_t count_of(const hk_dataset *d, int64_t count) {
 hk_dataset *hk_data_repeat(hk_dataset *d, int64_t count) {
     hk_status s = HK_OK;
     if (count < -1)
-        s = hki_fail(HK_E_INVALID_ARG, "repeat: a count of %lld",
+        s = hki_fail(HK_E_INVALID_ARG, "repeat: invalid count %lld",
                      (long long)count);
     const hki_dataset_desc desc = {
         .ops = &ops,

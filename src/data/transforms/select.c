@@ -46,7 +46,8 @@ static hk_status resolve(hki_dataset_desc *desc, const hk_dataset *d,
     hk_value *spec;
     HKI_TRY(hk_dataset_status(d));
     if (s == NULL || n == 0 || n > d->spec.count * 64)
-        return hki_fail(HK_E_INVALID_ARG, "select: %zu values", n);
+        return hki_fail(HK_E_INVALID_ARG,
+                        "select: %zu values cannot be selected", n);
     HKI_TRY(hki_desc_config(desc, sizeof *c + n * sizeof c->from[0], &c));
     HKI_TRY(hki_desc_spec(desc, n, &spec));
     c->n = n;

@@ -84,7 +84,7 @@ static hk_status open_node(hki_node *n) {
     state *const s = n->state;
     uint64_t pair[2] = {c->seed, c->seed2};
     if (c->random && getentropy(pair, sizeof pair) != 0)
-        return hki_fail(HK_E_IO, "shuffle: the system gives no random seed");
+        return hki_fail(HK_E_IO, "shuffle: the system provides no random seed");
     s->seed = pair[0];
     s->seed2 = pair[1];
     hki_rng_init(&s->seeds, s->seed, s->seed2);
@@ -301,8 +301,10 @@ hk_dataset *hk_data_shuffle(hk_dataset *d, int64_t buffer_size, int64_t seed,
     hk_status s = HK_OK;
     choose_seeds(&c, seed);
     if (buffer_size < 1)
-        s = hki_fail(HK_E_INVALID_ARG, "shuffle: a buffer of %lld elements",
-                     (long long)buffer_size);
+        s = hki_fail(
+            HK_E_INVALID_ARG,
+            "shuffle: the buffer has %lld elements; at least 1 is needed",
+            (long long)buffer_size);
     const int64_t key[] = {c.buffer_size, (int64_t)c.seed, (int64_t)c.seed2,
                            c.reshuffle, c.random};
     const hki_dataset_desc desc = {

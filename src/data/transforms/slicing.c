@@ -132,7 +132,8 @@ static hk_dataset *make(hk_dataset *d, const hki_node_ops *ops, config c,
 
 static hk_status check(const char *op, int64_t n) {
     if (n < -1)
-        return hki_fail(HK_E_INVALID_ARG, "%s: %lld elements", op,
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: invalid number of elements, %lld", op,
                         (long long)n);
     return HK_OK;
 }
@@ -157,7 +158,7 @@ hk_dataset *hk_data_shard(hk_dataset *d, int64_t n, int64_t index) {
     int64_t count = hk_dataset_count(d);
     hk_status s = HK_OK;
     if (n < 1 || index < 0 || index >= n)
-        s = hki_fail(HK_E_INVALID_ARG, "shard: part %lld of %lld",
+        s = hki_fail(HK_E_INVALID_ARG, "shard: there is no part %lld of %lld",
                      (long long)index, (long long)n);
     else if (count >= 0)
         count = count / n + (count % n > index ? 1 : 0);

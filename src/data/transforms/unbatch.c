@@ -122,7 +122,8 @@ static hk_status look(hki_node *n, bool *skip) {
     for (size_t k = 1; k < s->e->count; k++)
         if (s->e->values[k].shape.dim[0] != s->rows)
             return hki_fail(
-                HK_E_SHAPE, "unbatch: \"%s\" has %lld rows, \"%s\" has %lld",
+                HK_E_SHAPE,
+                "unbatch: \"%s\" has %lld rows, but \"%s\" has %lld",
                 s->e->values[0].name, (long long)s->rows, s->e->values[k].name,
                 (long long)s->e->values[k].shape.dim[0]);
     return HK_OK;
@@ -180,7 +181,7 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
     s->has_item = true;
     HKI_TRY(look(n, &skip));
     if (skip)
-        return hki_restore_bad(r, "a batch that is damaged now");
+        return hki_restore_bad(r, "a batch is now damaged");
     return HK_OK;
 }
 

@@ -180,13 +180,13 @@ static hk_status configure(hki_dataset_desc *desc, const hk_dataset *d,
     HKI_TRY(hki_desc_spec(desc, d->spec.count, &spec));
     if (size < 1 || shift < 1 || stride < 1)
         return hki_fail(HK_E_INVALID_ARG,
-                        "window: size %lld, shift %lld, stride %lld: all are "
-                        "at least 1",
+                        "window: size %lld, shift %lld and stride %lld have to "
+                        "be at least 1",
                         (long long)size, (long long)shift, (long long)stride);
     if (__builtin_mul_overflow(size - 1, stride, &c->span) ||
         __builtin_add_overflow(c->span, 1, &c->span))
         return hki_fail(HK_E_OVERFLOW,
-                        "window: %lld elements with stride %lld overflow",
+                        "window: %lld elements with stride %lld are too many",
                         (long long)size, (long long)stride);
     c->shift = shift;
     c->stride = stride;

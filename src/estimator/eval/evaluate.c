@@ -35,9 +35,10 @@ hk_status hk_eval_result_save(const hk_eval_result *r, void *buf,
     if (buf == NULL)
         return HK_OK;
     if (capacity < k->sums_size)
-        return hki_fail(HK_E_OVERFLOW,
-                        "evaluation result: %zu bytes given, %zu needed",
-                        capacity, k->sums_size);
+        return hki_fail(
+            HK_E_OVERFLOW,
+            "evaluation result: the buffer has %zu bytes, but %zu are needed",
+            capacity, k->sums_size);
     memcpy(buf, k->sums, k->sums_size);
     return HK_OK;
 }
@@ -124,8 +125,9 @@ static hk_status begin(evaluation *v, hk_session *s) {
 }
 
 static hk_status nothing_there(void) {
-    return hki_fail(HK_E_INVALID_ARG,
-                    "evaluate: the data is empty; there is nothing to measure");
+    return hki_fail(
+        HK_E_INVALID_ARG,
+        "evaluate: the data is empty; there is nothing to evaluate");
 }
 
 static hk_status run_batches(evaluation *v) {
@@ -137,7 +139,7 @@ static hk_status run_batches(evaluation *v) {
     for (; (v->o.steps == 0 || v->batches < v->o.steps) && !p->run.stop;
          v->batches++) {
         if (atomic_load(&v->is_cancelled))
-            return hki_fail(HK_E_CANCELLED, "evaluate: not wanted any more");
+            return hki_fail(HK_E_CANCELLED, "evaluate: cancelled");
         const hk_status st = hki_pass_next(p, &el, &batch);
         if (st == HK_E_END)
             break;
@@ -293,8 +295,8 @@ static hk_status rate_checkpoint(const evaluation *v, const hk_eval_result *r) {
     const hk_status s = hk_saver_metric(e->saver, r->step, value);
     if (s != HK_E_IO)
         return s;
-    hki_log(e->ctx, HK_LOG_WARNING, "%s; the checkpoint stays without a rating",
-            hk_last_error());
+    hki_log(e->ctx, HK_LOG_WARNING,
+            "%s; the score of the checkpoint is not recorded", hk_last_error());
     return HK_OK;
 }
 
@@ -305,12 +307,13 @@ static hk_status check(evaluation *v, const hk_evaluate_options *opt) {
         HKI_OPTIONS_GET(hk_evaluate_options, &v->o, opt, "evaluate options"));
     if (v->o.steps < 0)
         return hki_fail(HK_E_INVALID_ARG,
-                        "evaluate: steps is %lld; it is above 0, or 0 for all",
+                        "evaluate: steps is %lld; it has to be above 0, or 0 "
+                        "for all batches",
                         (long long)v->o.steps);
     v->name = v->o.name != NULL ? v->o.name : "";
     if (strchr(v->name, '/') != NULL)
         return hki_fail(HK_E_INVALID_ARG,
-                        "evaluate: the name %s is not part of a file name",
+                        "evaluate: the name %s cannot be used in a file name",
                         v->name);
     return HK_OK;
 }

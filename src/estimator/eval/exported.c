@@ -95,7 +95,8 @@ static hk_status read_floats(hk_exported *x, const json_t *list,
     if (list == NULL)
         return HK_OK;
     if (*n != 0 && json_array_size(list) != *n)
-        return hki_fail(HK_E_DATA, "model file: mean and std differ in number");
+        return hki_fail(HK_E_DATA,
+                        "model file: mean and std have different lengths");
     *n = json_array_size(list);
     HKI_TRY(hki_arena_alloc(&x->arena, *n, sizeof *v, &v));
     for (size_t i = 0; i < *n; i++) {
@@ -114,7 +115,8 @@ static hk_status read_scaling(hk_exported *x) {
         return HK_OK;
     const char *const name = json_string_value(json_object_get(o, "feature"));
     if (name == NULL)
-        return hki_fail(HK_E_DATA, "model file: the scaling has no feature");
+        return hki_fail(HK_E_DATA,
+                        "model file: the scaling does not name its feature");
     HKI_TRY(hki_model_real(json_object_get(o, "scale"), "scale", &k->scale));
     HKI_TRY(read_floats(x, json_object_get(o, "mean"), &k->mean, &k->channels));
     HKI_TRY(read_floats(x, json_object_get(o, "std"), &k->std, &k->channels));
@@ -165,8 +167,7 @@ static hk_status find_weights(hk_exported *x, const char *folder) {
             return HK_OK;
     }
     return hki_fail(HK_E_NOT_FOUND,
-                    "%s: holds neither model.safetensors nor model.npz",
-                    folder);
+                    "%s: has neither model.safetensors nor model.npz", folder);
 }
 
 // ---- open -------------------------------------------------------------------
@@ -174,7 +175,7 @@ static hk_status find_weights(hk_exported *x, const char *folder) {
 static hk_status model_fn(hk_graph *g, hk_mode mode, hk_spec *m) {
     const hk_exported *const x = hk_spec_user(m);
     if (mode != HK_PREDICT)
-        return hki_fail(HK_E_UNSUPPORTED, "an export predicts only");
+        return hki_fail(HK_E_UNSUPPORTED, "an exported model can only predict");
     return hki_model_build(g, m, x->model);
 }
 

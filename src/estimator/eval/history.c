@@ -154,7 +154,8 @@ hk_status hki_eval_writer(hk_estimator *e, const char *eval,
         hki_free(k->name);
     if (s == HK_E_IO) { // the next evaluation tries again
         hki_log(e->ctx, HK_LOG_WARNING,
-                "%s; the evaluation is not among the events", hk_last_error());
+                "%s; the evaluation is missing in the event files",
+                hk_last_error());
         return HK_OK;
     }
     HKI_TRY(s);

@@ -202,9 +202,9 @@ hk_status hk_predictor_next(hk_predictor *p, const hk_element **out) {
 static hk_status copy_options(hk_predictor *p, const hk_predict_options *opt) {
     HKI_TRY(HKI_OPTIONS_GET(hk_predict_options, &p->o, opt, "predict options"));
     if (p->o.keys != NULL && p->o.n_keys == 0)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "predict: an empty list of keys leaves nothing to "
-                        "predict; NULL stands for all");
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "predict: the list of keys is empty; use NULL for all predictions");
     HKI_TRY(hki_arena_alloc(&p->arena, p->o.n_keys, sizeof *p->keys, &p->keys));
     for (size_t i = 0; i < p->o.n_keys; i++)
         HKI_TRY(hki_arena_strdup(&p->arena, p->o.keys[i], &p->keys[i]));

@@ -81,7 +81,8 @@ static hk_status read_head(hki_reader *r, size_t number, head *h) {
     if (!r->ok || !known || h->step < 0 || h->batches < 0 || h->examples < 0 ||
         h->batches > INT64_MAX / 2 || h->examples > INT64_MAX / 2 ||
         (h->sets > 0) != (h->batches > 0) || h->sets > MOST_SETS)
-        return hki_fail(HK_E_DATA, "part %zu: not the sums of an evaluation",
+        return hki_fail(HK_E_DATA,
+                        "part %zu: is not a result of a partial evaluation",
                         number);
     return HK_OK;
 }
@@ -89,9 +90,9 @@ static hk_status read_head(hki_reader *r, size_t number, head *h) {
 static hk_status another(const hki_evaluation *v, size_t number,
                          const head *h) {
     return hki_fail(HK_E_STATE,
-                    "part %zu: of another model or other weights: %u sets at "
-                    "step %lld with %u metrics; here are %zu at step %lld with "
-                    "%zu",
+                    "part %zu: belongs to another model or other weights: it "
+                    "has %u sets at step %lld with %u metrics, the first part "
+                    "%zu at step %lld with %zu",
                     number, h->sets, (long long)h->step, h->metrics,
                     v->pass.weights.sets.n, (long long)v->pass.weights.step,
                     v->pass.spec->metrics.n);
@@ -102,8 +103,8 @@ static hk_status add_metric(hki_reader *r, size_t number, const char *name,
     const uint64_t n = hki_read_u64(r);
     const void *const state = hki_read_skip(r, n);
     if (state == NULL)
-        return hki_fail(HK_E_DATA, "part %zu: it ends within metric %s", number,
-                        name);
+        return hki_fail(HK_E_DATA, "part %zu: is truncated in metric %s",
+                        number, name);
     const hk_status s = hk_metric_restore(part, state, (size_t)n);
     if (s != HK_OK)
         return hki_fail(s, "part %zu: metric %s: %s", number, name,
@@ -121,7 +122,7 @@ static hk_status read_name(hki_reader *r, size_t number, bool first,
     if (first)
         memcpy(set->name, name, sizeof set->name);
     if (strcmp(set->name, name) != 0)
-        return hki_fail(HK_E_STATE, "part %zu: %s weights, not %s", number,
+        return hki_fail(HK_E_STATE, "part %zu: has %s weights, not %s", number,
                         (const char *)name, set->name);
     return HK_OK;
 }
@@ -171,7 +172,8 @@ hk_status hki_sums_add(hki_evaluation *v, const void *bytes, size_t size,
         HKI_TRY(add_set(v, &r, number, i));
     }
     if (!r.ok || r.size != 0)
-        return hki_fail(HK_E_DATA, "part %zu: not the sums of an evaluation",
+        return hki_fail(HK_E_DATA,
+                        "part %zu: is not a result of a partial evaluation",
                         number);
     v->batches += h.batches;
     v->pass.run.examples += h.examples;

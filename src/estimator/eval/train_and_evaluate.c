@@ -15,13 +15,14 @@ HKI_OPTIONS(hk_eval_spec, worker, .steps = 100, .start_delay_secs = 120,
 static hk_status check_exporters(const hk_estimator *e, const hk_eval_spec *v) {
     if (v->n_exporters > 0 && e->config.c.model_dir == NULL)
         return hki_fail(HK_E_INVALID_ARG,
-                        "exporters write below model_dir; give one");
+                        "exporters need a model_dir, where they write");
     for (size_t i = 0; i < v->n_exporters; i++) {
         const hk_exporter *const x = &v->exporters[i];
         if (x->name == NULL || x->name[0] == '\0' ||
             strchr(x->name, '/') != NULL)
             return hki_fail(HK_E_INVALID_ARG,
-                            "exporter %zu: its name is not a file name", i);
+                            "exporter %zu: its name is not a valid file name",
+                            i);
         if (x->kind < HK_EXPORT_LATEST || x->kind > HK_EXPORT_FINAL)
             return hki_fail(HK_E_INVALID_ARG, "exporter %s: unknown kind %d",
                             x->name, (int)x->kind);
@@ -40,8 +41,8 @@ static hk_status check_eval_spec(const hk_estimator *e, const hk_eval_spec *src,
     HKI_TRY(HKI_OPTIONS_GET(hk_eval_spec, v, src, "eval spec"));
     if (v->steps < 0 || !(v->start_delay_secs >= 0) || !(v->throttle_secs >= 0))
         return hki_fail(HK_E_INVALID_ARG,
-                        "eval spec: steps %lld, start_delay_secs %g, "
-                        "throttle_secs %g; none is negative",
+                        "eval spec: steps %lld, start_delay_secs %g or "
+                        "throttle_secs %g is negative",
                         (long long)v->steps, v->start_delay_secs,
                         v->throttle_secs);
     return check_exporters(e, v);
@@ -392,8 +393,7 @@ hk_status hk_evaluate_continuously(hk_estimator *e, const hk_eval_spec *eval,
                         "evaluator: an estimator with a model_dir is needed");
     if (max_steps < 0 || !(idle_secs >= 0))
         return hki_fail(HK_E_INVALID_ARG,
-                        "evaluator: max_steps %lld, idle_secs %g; none is "
-                        "negative",
+                        "evaluator: max_steps %lld or idle_secs %g is negative",
                         (long long)max_steps, idle_secs);
     HKI_TRY(check_eval_spec(e, eval, &v));
     const hk_status s = watch(e, &v, max_steps, idle_secs, &r);

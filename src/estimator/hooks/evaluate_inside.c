@@ -142,8 +142,8 @@ static hk_status evaluator_fill(evaluator *v, const hk_source *input,
         HKI_OPTIONS_GET(hk_evaluate_options, &v->o, opt, "evaluate options"));
     if (v->o.checkpoint_path != NULL || v->o.n_hooks > 0)
         return hki_fail(HK_E_INVALID_ARG,
-                        "evaluator hook: it evaluates what is in memory, "
-                        "without hooks of its own");
+                        "evaluator hook: evaluates the values in memory; "
+                        "checkpoint_path and hooks cannot be set");
     if (v->o.name != NULL)
         HKI_TRY(hki_arena_strdup(&v->arena, v->o.name, &v->o.name));
     HKI_TRY(hki_arena_strdup(&v->arena, in.name, &in.name));
@@ -200,8 +200,8 @@ static hk_status waiter_before(void *state, hk_run *run) {
             return HK_OK;
         if (hki_now_ns() >= deadline)
             return hki_fail(HK_E_TIMEOUT,
-                            "worker %u waited %lld ms for global step %lld; "
-                            "it is %lld",
+                            "worker %u waited %lld ms for global step %lld, "
+                            "but it is still %lld",
                             run->worker, (long long)w->wait_ms,
                             (long long)w->step, (long long)step);
         nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
@@ -212,7 +212,8 @@ hk_status hk_hook_global_step_waiter(int64_t wait_until_step, int64_t wait_ms,
                                      hk_hook **out) {
     if (wait_until_step < 0 || wait_ms < 0 || wait_ms > INT64_C(1) << 40)
         return hki_fail(HK_E_INVALID_ARG,
-                        "global step waiter: step %lld, deadline %lld ms",
+                        "global step waiter: step %lld or the deadline of %lld "
+                        "ms is out of range",
                         (long long)wait_until_step, (long long)wait_ms);
     waiter *w;
     HKI_TRY(hki_zalloc_array(1, sizeof *w, &w));

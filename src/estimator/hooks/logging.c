@@ -36,7 +36,8 @@ static void counter_watch(counter *c, const hk_run *run) {
     c->seen = run->global_step;
     if (c->same == 20)
         hki_log(run->e->ctx, HK_LOG_WARNING,
-                "the global step has stayed at %lld for 20 runs",
+                "the global step has not changed from %lld in 20 steps; does "
+                "the train step increase it?",
                 (long long)c->seen);
 }
 

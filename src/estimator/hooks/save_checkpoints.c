@@ -44,8 +44,9 @@ HKI_SCOPED_HANDLE(saver, saver_destroy)
 static hk_status saver_create(void *user, hk_run *run, void **state) {
     const saver_options *const o = user;
     if (run->mode != HK_TRAIN || run->e->saver == NULL)
-        return hki_fail(HK_E_STATE,
-                        "checkpoints are saved in training with a model_dir");
+        return hki_fail(
+            HK_E_STATE,
+            "checkpoints can only be saved in training with a model_dir");
     HKI_SCOPED(saver_destroy_at) saver *s = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
     HKI_TRY(hki_timer_init(&s->timer, o->steps, o->secs));
@@ -171,7 +172,8 @@ static hk_status save_on_request(void *user, hk_run *run) {
 
 hk_status hk_run_request_save(hk_run *run) {
     if (run->loop == NULL || run->e->saver == NULL)
-        return hki_fail(HK_E_STATE,
-                        "checkpoints are saved in training with a model_dir");
+        return hki_fail(
+            HK_E_STATE,
+            "checkpoints can only be saved in training with a model_dir");
     return hki_loop_at_cut(run, save_on_request, NULL);
 }

@@ -29,8 +29,8 @@ hk_status hk_hook_stop_at_step(int64_t num_steps, int64_t last_step,
                                hk_hook **out) {
     if ((num_steps > 0) == (last_step > 0) || num_steps < 0 || last_step < 0)
         return hki_fail(HK_E_INVALID_ARG,
-                        "stop at step: num_steps %lld, last_step %lld; "
-                        "exactly one of them has to be above 0",
+                        "stop at step: exactly one of num_steps (%lld) and "
+                        "last_step (%lld) has to be above 0",
                         (long long)num_steps, (long long)last_step);
     stopper *s;
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
@@ -78,10 +78,13 @@ static hk_status guard_after(void *state, hk_run *run) {
     if (hk_tensor_dtype(t) != HK_F32 || is_finite(t))
         return HK_OK;
     if (g->fail)
-        return hki_fail(HK_E_NOT_FINITE, "%s is not finite at step %lld",
-                        g->name, (long long)run->global_step);
-    hki_log(run->e->ctx, HK_LOG_ERROR, "%s is not finite at step %lld", g->name,
-            (long long)run->global_step);
+        return hki_fail(
+            HK_E_NOT_FINITE,
+            "%s is not finite at step %lld; a lower learning rate may help",
+            g->name, (long long)run->global_step);
+    hki_log(run->e->ctx, HK_LOG_ERROR,
+            "%s is not finite at step %lld; a lower learning rate may help",
+            g->name, (long long)run->global_step);
     if (run->loop != NULL)
         hki_loop_stop(run->loop, HK_STOP_NAN);
     hk_run_request_stop(run);
@@ -201,8 +204,8 @@ static void choose_model(const early *x, hk_estimator *e) {
     e->go_back = keeps_best(x, e);
     if (!e->go_back)
         hki_log(e->ctx, HK_LOG_WARNING,
-                "early stopping on %s leaves the last model, not the best: "
-                "that needs a model_dir and keep_best with best_metric %s",
+                "early stopping on %s keeps the last model, not the best one; "
+                "for the best, set model_dir, keep_best and best_metric %s",
                 x->o.metric, x->o.metric);
 }
 
@@ -219,7 +222,7 @@ static hk_status early_judge(void *user, hk_run *run, int *stop) {
         threshold ? beyond(x, steps, values, n) : stuck(x, steps, values, n);
     if (*stop)
         hki_log(run->e->ctx, HK_LOG_INFO,
-                "early stopping at step %lld on %s, last result %.6g",
+                "early stopping at step %lld: the last value of %s is %.6g",
                 (long long)run->global_step, x->o.metric, values[n - 1]);
     if (*stop && !threshold)
         choose_model(x, run->e);
@@ -253,14 +256,14 @@ static hk_status early_fill(early *x, hk_early_kind kind,
                         (int)kind);
     if (o->metric == NULL || o->metric[0] == '\0')
         return hki_fail(HK_E_INVALID_ARG,
-                        "early stopping: the metric is missing");
+                        "early stopping: the name of the metric is missing");
     const bool patience =
         kind == HK_STOP_IF_NO_INCREASE || kind == HK_STOP_IF_NO_DECREASE;
     if ((patience && o->max_steps <= 0) || o->min_steps < 0 ||
         !isfinite(o->threshold))
         return hki_fail(HK_E_INVALID_ARG,
-                        "early stopping on %s: max_steps %lld, min_steps "
-                        "%lld, threshold %g",
+                        "early stopping on %s: max_steps %lld, min_steps %lld "
+                        "or threshold %g is out of range",
                         o->metric, (long long)o->max_steps,
                         (long long)o->min_steps, o->threshold);
     x->kind = kind;

@@ -46,8 +46,8 @@ static hk_status check_target(const hk_canned_options *o) {
     if ((unsigned)o->target > HK_TARGET_LOG1P || !isfinite(o->target_mean) ||
         !isfinite(o->target_scale) || !(o->target_scale > 0))
         return hki_fail(HK_E_INVALID_ARG,
-                        "canned: target %d, mean %g, scale %g; the scale is "
-                        "above 0",
+                        "canned: target %d, mean %g or scale %g is out of "
+                        "range; the scale has to be above 0",
                         (int)o->target, o->target_mean, o->target_scale);
     if (o->n_class_weights > 0 && (o->class_weights == NULL ||
                                    o->n_class_weights != (size_t)o->n_classes))
@@ -56,7 +56,9 @@ static hk_status check_target(const hk_canned_options *o) {
                         o->n_class_weights, (long long)o->n_classes);
     for (size_t i = 0; i < o->n_class_weights; i++)
         if (!isfinite(o->class_weights[i]) || o->class_weights[i] < 0)
-            return hki_fail(HK_E_INVALID_ARG, "canned: class weight %zu is %g",
+            return hki_fail(HK_E_INVALID_ARG,
+                            "canned: class weight %zu is %g; it has to be "
+                            "finite and at least 0",
                             i, o->class_weights[i]);
     return HK_OK;
 }
@@ -70,20 +72,22 @@ static hk_status check(const hk_canned_options *o) {
         return hki_fail(HK_E_INVALID_ARG, "canned: features is NULL");
     if (o->n_classes < 0 || o->n_classes == 1)
         return hki_fail(HK_E_INVALID_ARG,
-                        "canned: n_classes is %lld; 0 is a regressor, "
-                        "otherwise at least 2",
+                        "canned: n_classes is %lld; it has to be 0 (regressor) "
+                        "or at least 2",
                         (long long)o->n_classes);
     if (!(o->dropout >= 0 && o->dropout < 1))
         return hki_fail(HK_E_INVALID_ARG,
-                        "canned: dropout is %g, not in [0, 1)", o->dropout);
+                        "canned: dropout is %g; it has to be in [0, 1)",
+                        o->dropout);
     if (o->kind != HK_CANNED_LINEAR && (o->n_hidden == 0 || o->hidden == NULL))
         return hki_fail(HK_E_INVALID_ARG,
-                        "canned: a deep model needs hidden units");
+                        "canned: a deep model needs hidden units (hidden)");
     for (size_t i = 0; o->kind != HK_CANNED_LINEAR && i < o->n_hidden; i++)
         if (o->hidden[i] < 1)
-            return hki_fail(HK_E_INVALID_ARG,
-                            "canned: hidden[%zu] is %lld, not 1 or more", i,
-                            (long long)o->hidden[i]);
+            return hki_fail(
+                HK_E_INVALID_ARG,
+                "canned: hidden[%zu] is %lld; it has to be at least 1", i,
+                (long long)o->hidden[i]);
     hk_feature_set_info set;
     size_t wide = 0, deep = 0;
     HKI_TRY(hk_feature_set_get_info(o->features, &set));
@@ -93,11 +97,11 @@ static hk_status check(const hk_canned_options *o) {
     }
     if ((o->kind != HK_CANNED_DNN && wide == 0) ||
         (o->kind != HK_CANNED_LINEAR && deep == 0))
-        return hki_fail(HK_E_INVALID_ARG,
-                        "canned: %zu columns for the linear and %zu for the "
-                        "deep part; use hk_feature_use with %s",
-                        wide, deep,
-                        wide == 0 ? "HK_USE_LINEAR" : "HK_USE_DEEP");
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "canned: the model has %zu columns for the linear and %zu for the "
+            "deep part; mark columns with hk_feature_use and %s",
+            wide, deep, wide == 0 ? "HK_USE_LINEAR" : "HK_USE_DEEP");
     return HK_OK;
 }
 

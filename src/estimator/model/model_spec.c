@@ -33,8 +33,8 @@ static hk_status check_exports(const hk_spec *m) {
     }
     if (m->exports.n > 1 && !has_default)
         return hki_fail(HK_E_INVALID_ARG,
-                        "several exports and none called serving_default: "
-                        "name the one that a server takes by itself");
+                        "there are several exports, but none is called "
+                        "serving_default, which servers use by default");
     return HK_OK;
 }
 
@@ -51,9 +51,9 @@ static hk_status check_spec(const hk_spec *m) {
                         "no predictions: call hk_spec_prediction in predict "
                         "mode");
     if (m->inputs.n == 0)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "the model reads nothing of the data: call "
-                        "hk_feature");
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "the model uses no feature of the data: call hk_feature");
     return check_exports(m);
 }
 

@@ -25,16 +25,16 @@ HKI_OPTIONS_FROM(hk_run_config, most_period, defaults)
 static hk_status check_saving(hk_run_config *c) {
     if (c->save_checkpoints_steps < 0)
         return hki_fail(HK_E_INVALID_ARG,
-                        "run config: save_checkpoints_steps is %lld; it is 0 "
-                        "or more",
+                        "run config: save_checkpoints_steps is %lld; it has to "
+                        "be at least 0",
                         (long long)c->save_checkpoints_steps);
     if (c->save_checkpoints_secs == HK_SAVE_DEFAULT)
         c->save_checkpoints_secs = c->save_checkpoints_steps > 0 ? 0 : 600;
     if (!(c->save_checkpoints_secs >= 0))
-        return hki_fail(HK_E_INVALID_ARG,
-                        "run config: save_checkpoints_secs is %g; it is 0 or "
-                        "more",
-                        c->save_checkpoints_secs);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "run config: save_checkpoints_secs is %g; it has to be at least 0",
+            c->save_checkpoints_secs);
     if (c->save_checkpoints_steps > 0 && c->save_checkpoints_secs > 0)
         return hki_fail(HK_E_INVALID_ARG,
                         "run config: save_checkpoints_steps (%lld) and "
@@ -45,30 +45,31 @@ static hk_status check_saving(hk_run_config *c) {
     if (!(c->keep_checkpoint_every_n_hours > 0))
         return hki_fail(HK_E_INVALID_ARG,
                         "run config: keep_checkpoint_every_n_hours is %g; it "
-                        "is above 0",
+                        "has to be above 0",
                         c->keep_checkpoint_every_n_hours);
     if (c->ckpt_format != HK_CKPT_SAFETENSORS && c->ckpt_format != HK_CKPT_TF)
         return hki_fail(HK_E_INVALID_ARG,
-                        "run config: checkpoints are safetensors or TF, not "
-                        "format %d",
+                        "run config: ckpt_format is %d; checkpoints can be "
+                        "safetensors or TF",
                         (int)c->ckpt_format);
     return HK_OK;
 }
 
 static hk_status check_periods(const hk_run_config *c) {
     if (c->save_summary_steps < 0 || c->log_step_count_steps < 0)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "run config: save_summary_steps %lld, "
-                        "log_step_count_steps %lld; they are 0 (none) or more",
-                        (long long)c->save_summary_steps,
-                        (long long)c->log_step_count_steps);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "run config: save_summary_steps is %lld and log_step_count_steps "
+            "%lld; they have to be at least 0 (0: none)",
+            (long long)c->save_summary_steps,
+            (long long)c->log_step_count_steps);
     if (c->model_dir != NULL && c->model_dir[0] == '\0')
-        return hki_fail(HK_E_INVALID_ARG,
-                        "run config: model_dir is empty; NULL stands for none");
+        return hki_fail(HK_E_INVALID_ARG, "run config: model_dir is an empty "
+                                          "string; use NULL for no model_dir");
     if (c->basename == NULL || c->basename[0] == '\0' ||
         strchr(c->basename, '/') != NULL)
         return hki_fail(HK_E_INVALID_ARG,
-                        "run config: basename \"%s\" is not a file name",
+                        "run config: basename \"%s\" is not a valid file name",
                         c->basename ? c->basename : "");
     if (c->best_metric == NULL || c->best_metric[0] == '\0')
         return hki_fail(HK_E_INVALID_ARG, "run config: best_metric is empty");
@@ -81,7 +82,7 @@ static hk_status check_periods(const hk_run_config *c) {
 static hk_status check_workers(hk_run_config *c) {
     if (c->workers < 1 || c->workers > 4096)
         return hki_fail(HK_E_INVALID_ARG,
-                        "run config: workers is %u; it lies in 1..4096",
+                        "run config: workers is %u; it has to be in 1..4096",
                         c->workers);
     if (c->method != 0 && hk_method_name(c->method) == NULL)
         return hki_fail(HK_E_INVALID_ARG, "run config: unknown method %d",
@@ -91,25 +92,27 @@ static hk_status check_workers(hk_run_config *c) {
                         (int)c->rates);
     if (c->rates == HK_RATES_MEASURED && c->turn != HK_TURN_FREE)
         return hki_fail(HK_E_INVALID_ARG,
-                        "run config: rates that a clock measures do not go "
-                        "with a fixed order of turns, whose runs are the same "
-                        "every time; use auto");
+                        "run config: measured rates depend on time and cannot "
+                        "be combined with a fixed turn order (round_robin or "
+                        "recorded); use rates auto");
     if (c->center == NULL && (c->first_worker != 0 || c->all_workers != 0))
         return hki_fail(HK_E_INVALID_ARG,
-                        "run config: first_worker %u and all_workers %u go "
-                        "with a given center",
+                        "run config: first_worker is %u and all_workers %u, "
+                        "but they are only for a given center",
                         c->first_worker, c->all_workers);
     if (c->all_workers == 0)
         c->all_workers = c->workers;
     if (c->all_workers < c->workers)
         return hki_fail(HK_E_INVALID_ARG,
-                        "run config: all_workers is %u, %u of them here",
+                        "run config: all_workers is %u, less than the %u "
+                        "workers of this process",
                         c->all_workers, c->workers);
     if (c->first_worker == UINT32_MAX && c->workers > 1)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "run config: a number from the center is for a single "
-                        "worker, not for %u",
-                        c->workers);
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "run config: the center can assign an index (first_worker "
+            "UINT32_MAX) to one worker only, not to %u",
+            c->workers);
     return HK_OK;
 }
 
@@ -150,7 +153,7 @@ static hk_status find_device(hki_config *k) {
     if (c->backend != NULL)
         return hki_fail(HK_E_INVALID_ARG,
                         "run config: backend %s and device %s exclude each "
-                        "other",
+                        "other; set one of them",
                         c->backend, c->device);
     c->backend = k->device.backend;
     return HK_OK;

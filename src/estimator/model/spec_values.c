@@ -36,12 +36,12 @@ static const hk_value *find_value(hk_spec *m, const char *name, hk_role role) {
     char known[256];
     list_names(m->data, role, known, sizeof known);
     if (n == 0)
-        hki_graph_fail(m->g, HK_E_NOT_FOUND,
-                       "the data has no %s %s; its %ss: %s", role_name(role),
-                       name ? name : "at all", role_name(role), known);
+        hki_graph_fail(
+            m->g, HK_E_NOT_FOUND, "the data has no %s %s; it has the %ss %s",
+            role_name(role), name ? name : "at all", role_name(role), known);
     else if (n > 1 && name == NULL)
         hki_graph_fail(m->g, HK_E_INVALID_ARG,
-                       "the data has several %ss (%s): name the one you mean",
+                       "the data has several %ss (%s); choose one by its name",
                        role_name(role), known);
     return n == 1 ? found : NULL;
 }
@@ -182,8 +182,8 @@ void hk_spec_prediction(hk_spec *m, const char *name, hk_node *x) {
     char text[HKI_SHAPE_TEXT];
     if (shape.rank < 1 || shape.dim[0] != HK_BATCH) {
         hki_graph_fail(m->g, HK_E_SHAPE,
-                       "prediction %s has shape %s; its first dimension has "
-                       "to be the batch",
+                       "prediction %s has shape %s, but its first dimension "
+                       "has to be the batch",
                        name, hki_shape_text(shape, text));
         return;
     }
@@ -231,8 +231,8 @@ void hk_spec_metric(hk_spec *m, const char *name, hk_metric_kind kind,
         return;
     if (strcmp(name, "loss") == 0 || strcmp(name, "global_step") == 0) {
         hki_graph_fail(m->g, HK_E_INVALID_ARG,
-                       "metric %s: evaluations add this name by themselves; "
-                       "choose another one",
+                       "metric %s: this name is reserved for the loss and the "
+                       "global step; choose another one",
                        name);
         return;
     }

@@ -185,7 +185,7 @@ static const char *slice(const op *p) {
         if (p->a->dims[i] == 0 && p->a->dims2[i] == x->dim[i])
             continue; // all of it
         if (p->a->dims[i] < 0 || p->a->dims2[i] < 0 || x->dim[i] < 0)
-            return refuse(p, "it cuts the batch");
+            return refuse(p, "it slices the batch dimension");
         begin[n] = p->a->dims[i];
         end[n] = p->a->dims[i] + p->a->dims2[i];
         axes[n++] = i;
@@ -202,7 +202,7 @@ static const char *pad(const op *p) {
     int64_t pads[2 * HK_MAX_RANK];
     if (p->a->mode != 0 || has_batch(p->a->dims, rank) ||
         has_batch(p->a->dims2, rank))
-        return refuse(p, "it pads the batch");
+        return refuse(p, "it pads the batch dimension");
     memcpy(pads, p->a->dims, (size_t)rank * sizeof *pads);
     memcpy(pads + rank, p->a->dims2, (size_t)rank * sizeof *pads);
     return HKI_ONNX(p->o, "Pad", p->in[0],

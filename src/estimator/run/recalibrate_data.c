@@ -40,8 +40,8 @@ static hk_status find_values(hki_crew *c, hk_weights weights, uint32_t worker,
         return HK_OK;
     }
     return hki_fail(HK_E_STATE,
-                    "recalibrate: there are no such weights here; one set "
-                    "that this process keeps is wanted");
+                    "recalibrate: these weights are not in this process; "
+                    "choose one set of weights that it trains");
 }
 
 static hk_status run(hk_estimator *e, pass *p, int64_t batches, float *x) {
@@ -85,12 +85,12 @@ hk_status hk_estimator_recalibrate(hk_estimator *e, const hk_source *input,
     hk_source in;
     if (e == NULL || batches < 1)
         return hki_fail(HK_E_INVALID_ARG,
-                        "recalibrate: no estimator, or %lld batches",
+                        "recalibrate: the estimator is NULL, or the number of "
+                        "batches is %lld",
                         (long long)batches);
     HKI_TRY(hki_source_check(input, &in));
     if (e->is_training || e->crew == NULL)
         return hki_fail(HK_E_STATE,
-                        "recalibrate: comes after training, not before or "
-                        "within it");
+                        "recalibrate: can only be called after training");
     return recalibrate(e, &in, weights, worker, batches);
 }

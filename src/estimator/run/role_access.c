@@ -37,9 +37,8 @@ hk_status hk_estimator_set_center(hk_estimator *e, hk_center *center) {
         return hki_fail(HK_E_INVALID_ARG,
                         "set_center: estimator or center is NULL");
     if (e->crew != NULL)
-        return hki_fail(HK_E_STATE,
-                        "set_center: training has begun; give the center "
-                        "before the first train call");
+        return hki_fail(HK_E_STATE, "set_center: training has begun; set the "
+                                    "center before the first call of train");
     e->config.c.center = center;
     e->config.is_elastic = true;
     return HK_OK;
@@ -50,10 +49,11 @@ hk_status hk_estimator_assign(hk_estimator *e, const hk_source *input,
                               int64_t global_step) {
     if (e == NULL || values == NULL || global_step < 0)
         return hki_fail(HK_E_INVALID_ARG,
-                        "assign: no estimator or values, or step %lld",
+                        "assign: the estimator or the values are NULL, or step "
+                        "%lld is negative",
                         (long long)global_step);
     if (e->is_training)
-        return hki_fail(HK_E_STATE, "assign: training is running");
+        return hki_fail(HK_E_STATE, "assign: cannot be called during training");
     if (e->crew == NULL) {
         hk_spec *spec;
         int64_t batch;

@@ -147,7 +147,8 @@ hk_status hk_run_step(const hk_run *run, const hk_step_info **out) {
     if (run == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "run step: NULL argument");
     if (run->loop == NULL || run->info == NULL)
-        return hki_fail(HK_E_STATE, "run step: no training step was made yet");
+        return hki_fail(HK_E_STATE,
+                        "run step: no training step has been made yet");
     HKI_TRY(hki_trainer_open(run->w->trainer));
     *out = run->info;
     return HK_OK;
@@ -197,7 +198,7 @@ hk_status hk_run_number(const hk_run *run, const char *name, double *out) {
     hk_tensor *t, *copy;
     HKI_TRY(hk_run_value(run, name, &t));
     if (hk_tensor_count(t) != 1)
-        return hki_fail(HK_E_SHAPE, "%s has %lld elements, not one", name,
+        return hki_fail(HK_E_SHAPE, "%s has %lld elements; one is needed", name,
                         (long long)hk_tensor_count(t));
     if (hk_tensor_dtype(t) == HK_F32) {
         *out = (double)*(const float *)hk_tensor_data(t);
@@ -212,20 +213,22 @@ hk_status hk_run_number(const hk_run *run, const char *name, double *out) {
 hk_status hk_run_fetch(hk_run *run, const char *name) {
     hk_tensor *t;
     if (!run->in_before)
-        return hki_fail(HK_E_STATE, "fetch %s: only in before_run", name);
+        return hki_fail(HK_E_STATE,
+                        "fetch %s: can only be called in before_run", name);
     return hk_run_value(run, name, &t);
 }
 
 hk_status hk_run_feed(hk_run *run, const char *name, hk_tensor *t) {
     if (!run->in_before)
-        return hki_fail(HK_E_STATE, "feed %s: only in before_run", name);
+        return hki_fail(HK_E_STATE, "feed %s: can only be called in before_run",
+                        name);
     if (name == NULL || t == NULL)
         return hki_fail(HK_E_INVALID_ARG, "feed: name or tensor is NULL");
     for (size_t i = 0; i < run->feeds.n; i++)
         if (strcmp(run->feeds.data[i].name, name) == 0)
-            return hki_fail(HK_E_STATE,
-                            "feed %s: another hook feeds it in this step",
-                            name);
+            return hki_fail(
+                HK_E_STATE,
+                "feed %s: another hook already feeds it in this step", name);
     HKI_TRY(HKI_LIST_ROOM(run->feeds));
     run->feeds.data[run->feeds.n++] = (hki_feed){name, t};
     return HK_OK;

@@ -6,8 +6,8 @@ hk_status hki_timer_init(hki_timer *t, int64_t every_steps, double every_secs) {
     if ((every_steps > 0) == (every_secs > 0) || every_steps < 0 ||
         !(every_secs >= 0))
         return hki_fail(HK_E_INVALID_ARG,
-                        "timer: every %lld steps and every %g seconds; "
-                        "exactly one of them has to be above 0",
+                        "timer: exactly one of every_steps (%lld) and "
+                        "every_secs (%g) has to be above 0",
                         (long long)every_steps, every_secs);
     *t = (hki_timer){
         .every_steps = every_steps, .every_secs = every_secs, .last_step = -1};

@@ -19,8 +19,8 @@ static hk_status check_options(const hk_estimator *e,
     if (o->steps < 0 || o->max_steps < 0 || o->epochs < 0 ||
         !(o->max_seconds >= 0))
         return hki_fail(HK_E_INVALID_ARG,
-                        "train: steps %lld, max_steps %lld, epochs %lld, "
-                        "max_seconds %g; each is above 0, or 0 for no limit",
+                        "train: steps %lld, max_steps %lld, epochs %lld and "
+                        "max_seconds %g have to be above 0, or 0 for no limit",
                         (long long)o->steps, (long long)o->max_steps,
                         (long long)o->epochs, o->max_seconds);
     if (o->steps > 0 && o->max_steps > 0)
@@ -34,8 +34,8 @@ static hk_status check_options(const hk_estimator *e,
     saves &= c->model_dir != NULL && !c->not_chief;
     if (o->n_listeners > 0 && !saves)
         return hki_fail(HK_E_INVALID_ARG,
-                        "train: there are saving listeners, but no checkpoint "
-                        "is ever saved; set a model_dir and a period");
+                        "train: there are saving listeners, but checkpoints "
+                        "are not saved; set a model_dir and a saving period");
     return HK_OK;
 }
 
@@ -84,9 +84,9 @@ hk_status hki_train_prepare(hk_estimator *e, const hk_source *in,
     HKI_TRY(hki_note_features(e, data));
     if (e->crew != NULL && e->crew->spec != m)
         return hki_fail(HK_E_INVALID_ARG,
-                        "input %s: types or shapes of the data are not those "
-                        "that this estimator was trained with; make another "
-                        "estimator (and warm-start it)",
+                        "input %s: the types or shapes of the data differ from "
+                        "those that this estimator was trained with; create "
+                        "another estimator, with a warm start if needed",
                         in->name);
     HKI_TRY(hki_intakes_look(&e->intakes, &first));
     if (e->crew != NULL)
@@ -267,9 +267,10 @@ static hk_status train(hk_estimator *e, const hk_source *in,
     HKI_TRY(hki_snapshot_open(e));
     r->global_step = hki_global_step(e);
     if (o->max_steps > 0 && r->global_step >= o->max_steps) {
-        hki_log(e->ctx, HK_LOG_INFO,
-                "training is done: global step %lld has reached max_steps %lld",
-                (long long)r->global_step, (long long)o->max_steps);
+        hki_log(
+            e->ctx, HK_LOG_INFO,
+            "training is complete: global step %lld has reached max_steps %lld",
+            (long long)r->global_step, (long long)o->max_steps);
         r->reason = HK_STOP_DONE;
         return HK_OK;
     }
@@ -313,8 +314,7 @@ hk_status hk_estimator_train(hk_estimator *e, const hk_source *input,
     if (e == NULL)
         return hki_fail(HK_E_INVALID_ARG, "train: the estimator is NULL");
     if (e->is_training)
-        return hki_fail(HK_E_STATE,
-                        "train: called from a hook of a training in progress");
+        return hki_fail(HK_E_STATE, "train: cannot be called from a hook");
     hk_source in;
     hk_train_options o;
     HKI_TRY(HKI_OPTIONS_GET(hk_train_options, &o, opt, "train options"));

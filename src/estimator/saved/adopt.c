@@ -37,8 +37,9 @@ hk_status hki_tell_refused(hk_estimator *e, const hk_restore_report *r,
         p += n + (p[n] == '\n');
     }
     hki_log(e->ctx, HK_LOG_WARNING,
-            "%s: %zu values of %s do not fit and start afresh: %s", path,
-            r->missing + r->mismatched, what, lines.data);
+            "%s: %zu values of %s do not fit and start with their initial "
+            "values: %s",
+            path, r->missing + r->mismatched, what, lines.data);
     return HK_OK;
 }
 
@@ -75,12 +76,11 @@ static hk_status take_warm(hk_estimator *e, hk_ckpt *c, hk_name_map *map) {
     const hk_restore_options o = warm_options(&e->warm_start);
     HKI_SCOPED(hk_restore_report_deinit) hk_restore_report r = {0};
     HKI_TRY(hk_ckpt_restore(c, map, &o, &r));
-    return r.taken > 0
-               ? hki_tell_refused(e, &r, "the model", hki_ckpt_path(c))
-               : hki_fail(
-                     HK_E_NOT_FOUND,
-                     "%s holds no tensor of a name and shape that is wanted",
-                     hki_ckpt_path(c));
+    return r.taken > 0 ? hki_tell_refused(e, &r, "the model", hki_ckpt_path(c))
+                       : hki_fail(HK_E_NOT_FOUND,
+                                  "%s: no tensor has the name and shape of a "
+                                  "variable of this model",
+                                  hki_ckpt_path(c));
 }
 
 hk_status hki_warm_start(hk_estimator *e, const hk_layout *l, float *x) {
@@ -152,8 +152,8 @@ static hk_status restore_slots(hki_worker *w, hk_name_map *map,
     o.n_rename = n;
     HKI_TRY(hk_ckpt_restore(e->ckpt, map, &o, &r));
     if (r.taken > 0)
-        hki_log(e->ctx, HK_LOG_INFO, "%s: %zu values of %s are taken over",
-                path, r.taken, what);
+        hki_log(e->ctx, HK_LOG_INFO, "%s: %zu values of %s were copied", path,
+                r.taken, what);
     return hki_tell_refused(e, &r, what, path);
 }
 

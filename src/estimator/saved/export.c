@@ -169,7 +169,7 @@ static hk_status write_model(const exporting *x) {
     HKI_SCOPED(hki_buf_deinit) hki_buf text = {0};
     hk_status s = hki_model_write(x->spec, x->o.raw, &text);
     if (s == HK_E_UNSUPPORTED)
-        hki_log(x->e->ctx, HK_LOG_WARNING, "%s; no model.json is written",
+        hki_log(x->e->ctx, HK_LOG_WARNING, "%s; model.json was not written",
                 hk_last_error());
     else if (s == HK_OK)
         s = write_text(x, "model.json", &text);
@@ -209,8 +209,9 @@ static hk_status choose_folder(exporting *x, const char *base) {
         }
         hki_buf_deinit(&name);
     }
-    return hki_fail(HK_E_EXISTS, "export: %s is full of folders of this time",
-                    base);
+    return hki_fail(
+        HK_E_EXISTS,
+        "export: %s has too many folders of the current time; try again", base);
 }
 
 static hk_status fill_folder(exporting *x) {
@@ -237,9 +238,8 @@ hk_status hki_export_plan(hk_estimator *e, const hk_source *input,
         HKI_TRY(s);
     }
     if (e->features.count == 0)
-        return hki_fail(HK_E_STATE,
-                        "export: what the features look like is not known "
-                        "yet; give an input");
+        return hki_fail(HK_E_STATE, "export: the shapes of the features are "
+                                    "unknown; train first, or give an input");
     HKI_TRY(hki_spec_get(e, HK_PREDICT, &e->features, spec));
     return hki_engine_plan(e, *spec, 1, (hki_engine_share){.exact = 1}, plan);
 }

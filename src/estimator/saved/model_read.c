@@ -14,14 +14,14 @@ static hk_status bad(const char *what, const char *why) {
 
 static hk_status get_text(const json_t *o, const char *key, const char **out) {
     *out = json_string_value(json_object_get(o, key));
-    return *out != NULL ? HK_OK : bad(key, "is no text");
+    return *out != NULL ? HK_OK : bad(key, "is not a string");
 }
 
 static hk_status get_int(const json_t *v, int64_t low, int64_t high,
                          const char *what, int64_t *out) {
     if (!json_is_integer(v) || json_integer_value(v) < low ||
         json_integer_value(v) > high)
-        return bad(what, "is no number, or out of range");
+        return bad(what, "is not a number, or is out of range");
     *out = json_integer_value(v);
     return HK_OK;
 }
@@ -30,9 +30,9 @@ hk_status hki_model_real(const json_t *v, const char *what, double *out) {
     const char *const text = json_string_value(v);
     char *end = NULL;
     if (text == NULL || text[0] == '\0')
-        return bad(what, "is no number");
+        return bad(what, "is not a number");
     *out = strtod(text, &end);
-    return *end == '\0' ? HK_OK : bad(what, "is no number");
+    return *end == '\0' ? HK_OK : bad(what, "is not a number");
 }
 
 static hk_status get_dtype(const json_t *o, hk_dtype *out) {
@@ -50,7 +50,7 @@ static hk_status get_shape(const json_t *o, hk_shape *out) {
     const json_t *const list = json_object_get(o, "shape");
     const size_t n = json_array_size(list);
     if (!json_is_array(list) || n > HK_MAX_RANK)
-        return bad("shape", "is no shape");
+        return bad("shape", "is not a shape");
     *out = (hk_shape){.rank = (int32_t)n};
     for (size_t i = 0; i < n; i++)
         HKI_TRY(get_int(json_array_get(list, i), -((int64_t)1 << 40),
@@ -84,8 +84,9 @@ static hk_status build_input(const building *b, const char *name, hk_dtype t,
     char have[HKI_SHAPE_TEXT], want[HKI_SHAPE_TEXT];
     if ((*out)->dtype != t || !hk_shape_equal((*out)->shape, shape))
         return hki_fail(
-            HK_E_SHAPE, "the model wants \"%s\" as %s %s, the data has %s %s",
-            name, hk_dtype_name(t), hki_shape_text(shape, want),
+            HK_E_SHAPE,
+            "the model needs \"%s\" as %s %s, but the data has %s %s", name,
+            hk_dtype_name(t), hki_shape_text(shape, want),
             hk_dtype_name((*out)->dtype), hki_shape_text((*out)->shape, have));
     return HK_OK;
 }
@@ -100,11 +101,11 @@ static hk_status fill_bytes(hk_tensor *t, const char *text) {
     uint8_t *const p = hk_tensor_data(t);
     const size_t n = hki_tensor_bytes(t);
     if (strlen(text) != 2 * n)
-        return bad("values", "has another length than its shape");
+        return bad("values", "has a length that differs from its shape");
     for (size_t i = 0; i < n; i++) {
         const int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
         if (high < 0 || low < 0)
-            return bad("values", "holds something that is no digit");
+            return bad("values", "has a character that is not a digit");
         p[i] = (uint8_t)(high << 4 | low);
     }
     return HK_OK;
@@ -119,7 +120,7 @@ static hk_status build_constant(const building *b, const json_t *o, hk_dtype t,
     HKI_TRY(hk_shape_count(shape, &count));
     // The text has been read: what it cannot fill is not asked for.
     if (t == HK_STRING || (uint64_t)count > strlen(text))
-        return bad("values", "has another length than its shape");
+        return bad("values", "has a length that differs from its shape");
     HKI_TRY(hk_tensor_create(t, shape, &value));
     HKI_TRY(fill_bytes(value, text));
     *out = hk_constant(b->g, value);
@@ -172,7 +173,7 @@ static hk_status get_attr(const json_t *list, const hki_model_attr *f,
     if (list == NULL)
         return HK_OK;
     if (json_array_size(list) != (size_t)f->n)
-        return bad(f->name, "has another length");
+        return bad(f->name, "has a wrong length");
     for (int i = 0; i < f->n; i++) {
         const json_t *const v = json_array_get(list, (size_t)i);
         int64_t n = 0;
@@ -208,7 +209,7 @@ static hk_status build_operator(const building *b, const hki_op *op,
         HKI_TRY(get_attr(json_object_get(attr, hki_model_attrs[i].name),
                          &hki_model_attrs[i], &a));
     if (op->n_modes > 0 && (a.mode >= op->n_modes || op->modes[a.mode] == NULL))
-        return bad(op->name, "has no such mode");
+        return bad(op->name, "has an unknown mode");
     *out = hki_emit(b->g, op->code, &a, in, (int)n);
     return *out != NULL ? HK_OK : hk_graph_status(b->g);
 }
@@ -227,7 +228,10 @@ static hk_status build_call(building *b, const json_t *o) {
             HKI_TRY(build_operator(b, op, o, &x));
     }
     if (x == NULL)
-        return hki_fail(HK_E_DATA, "model file: no operator %s", name);
+        return hki_fail(HK_E_DATA,
+                        "model file: unknown operator %s; a newer Hooke may "
+                        "have written it",
+                        name);
     b->call[b->n++] = x->call;
     return HK_OK;
 }
@@ -265,12 +269,13 @@ hk_status hki_model_parse(const void *text, size_t size, const char *what,
     HKI_TRY(hki_json_parse(text, size, what, &model));
     HKI_TRY(get_text(model, "format", &format));
     if (strcmp(format, HKI_MODEL_FORMAT) != 0)
-        return hki_fail(HK_E_DATA, "%s: is no model file", what);
+        return hki_fail(HK_E_DATA, "%s: is not a model file", what);
     HKI_TRY(get_int(json_object_get(model, "version"), 1, INT32_MAX, "version",
                     &version));
     if (version > HKI_MODEL_VERSION)
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: has version %lld; this Hooke reads %d", what,
-                        (long long)version, HKI_MODEL_VERSION);
+        return hki_fail(
+            HK_E_UNSUPPORTED,
+            "%s: has format version %lld; this Hooke reads version %d", what,
+            (long long)version, HKI_MODEL_VERSION);
     return HKI_HAND_ON(out, model);
 }

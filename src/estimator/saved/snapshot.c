@@ -13,10 +13,10 @@ static hk_status flush_workers(hki_crew *c) {
 }
 
 static void lost(hk_estimator *e, int64_t step) {
-    hki_log(e->ctx, HK_LOG_WARNING,
-            "the checkpoint of step %lld is not written, and training goes on: "
-            "%s",
-            (long long)step, hk_last_error());
+    hki_log(
+        e->ctx, HK_LOG_WARNING,
+        "the checkpoint of step %lld was not written; training continues: %s",
+        (long long)step, hk_last_error());
     e->saved_step = -1;
 }
 
@@ -102,7 +102,8 @@ hk_status hki_snapshot_go_back(hk_estimator *e) {
         return HK_OK;
     const hk_saved best = *info.best;
     HKI_TRY(hk_saver_go_back(e->saver, best.step));
-    hki_log(e->ctx, HK_LOG_INFO, "the model goes back to step %lld: %s = %.6g",
+    hki_log(e->ctx, HK_LOG_INFO,
+            "the model returns to step %lld, the best one: %s = %.6g",
             (long long)best.step, e->config.c.best_metric, best.metric);
     hki_intakes_close(&e->intakes);
     hki_positions_deinit(e);

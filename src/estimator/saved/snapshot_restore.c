@@ -46,8 +46,8 @@ static hk_status open_saver(hk_estimator *e) {
     } while (hki_now_ns() < deadline && center_has_folder(e) &&
              !hki_nap(e->ctx, PAUSE_MS));
     return hki_fail(fault.status,
-                    "%s; one training at a time writes to a model_dir: "
-                    "stop the other one or choose another folder",
+                    "%s; only one training at a time can write to a model_dir: "
+                    "stop the other one, or choose another folder",
                     fault.text);
 }
 
@@ -141,11 +141,11 @@ static hk_status restore_model(hk_estimator *e) {
         return s;
     if (s == HK_E_DATA)
         return hki_damaged(e->ckpt);
-    return hki_fail(s,
-                    "the checkpoint %s does not fit the model: %s; train in "
-                    "another model_dir, or take over what fits with warm "
-                    "start",
-                    hki_ckpt_path(e->ckpt), hk_last_error());
+    return hki_fail(
+        s,
+        "the checkpoint %s does not fit the model: %s; train in another "
+        "model_dir, or copy the values that fit with a warm start",
+        hki_ckpt_path(e->ckpt), hk_last_error());
 }
 
 // A run that failed before its first step left where it began. That is nothing
@@ -161,8 +161,7 @@ static hk_status take_model(hk_estimator *e) {
     if (!is_false_start(e, s))
         return s;
     hki_log(e->ctx, HK_LOG_WARNING,
-            "%s is where another model began; nothing was trained, and it is "
-            "replaced",
+            "%s is of another model that was not trained; it is replaced",
             hki_ckpt_path(e->ckpt));
     hk_ckpt_close(e->ckpt);
     e->ckpt = NULL;
@@ -266,7 +265,8 @@ static hk_status find_workers(hk_estimator *e) {
             HKI_TRY(hki_adopt_optimizer(w));
         else if (!w->resume)
             hki_log(e->ctx, HK_LOG_INFO,
-                    "%s has no worker %u: it starts from the model",
+                    "%s has no state of worker %u; the worker starts with the "
+                    "model's values",
                     hki_ckpt_path(e->ckpt), w->id);
         HKI_TRY(read_number(e->ckpt, flag, 0, &joined));
         w->resume_tied = joined != 0;

@@ -20,10 +20,10 @@ hk_status hk_weights_find(const char *name, hk_weights *out) {
             *out = known[i].value;
             return HK_OK;
         }
-    return hki_fail(HK_E_NOT_FOUND,
-                    "no weights named %s; there are center, ema, local, "
-                    "model, all",
-                    name ? name : "(null)");
+    return hki_fail(
+        HK_E_NOT_FOUND,
+        "unknown weights %s; they have to be center, ema, local, model or all",
+        name ? name : "(null)");
 }
 
 hk_status hk_weights_open(const char *path, hk_ckpt **out) {
@@ -43,7 +43,7 @@ void hki_weights_deinit(hki_weights *w) {
 hk_status hki_weights_single(const hki_weights *w, float **x) {
     if (w->sets.n != 1)
         return hki_fail(HK_E_INVALID_ARG,
-                        "one set of weights is wanted here, not %zu",
+                        "one set of weights is needed here, not %zu",
                         w->sets.n);
     *x = w->sets.data[0].x;
     return HK_OK;
@@ -81,8 +81,8 @@ static hk_status remap(const hk_layout *from, const float *x,
         if (a == NULL || !hk_shape_equal(a->shape, b->shape))
             return hki_fail(HK_E_SHAPE,
                             "variable %s of this mode does not exist in "
-                            "training, or has another shape there: model_fn "
-                            "has to make the same variables in every mode",
+                            "training, or has another shape there; model_fn "
+                            "has to create the same variables in every mode",
                             b->name);
         memcpy(y + b->offset, x + a->offset, (size_t)a->count * sizeof *x);
     }
@@ -126,15 +126,14 @@ static hk_status add_live(hk_estimator *e, const hki_weights_ask *ask,
 }
 
 static hk_status no_center(void) {
-    return hki_fail(HK_E_STATE,
-                    "weights: this run has no center (it is not elastic); "
-                    "use local");
+    return hki_fail(HK_E_STATE, "weights: this run has no center, because it "
+                                "is not elastic; use local");
 }
 
 static hk_status no_ema(void) {
     return hki_fail(HK_E_STATE,
-                    "weights: no average is kept; give ema options in the run "
-                    "config or call hk_spec_ema in model_fn");
+                    "weights: this run has no average; set ema options in the "
+                    "run config, or call hk_spec_ema in model_fn");
 }
 
 static hk_status no_worker(uint32_t id) {
@@ -151,8 +150,8 @@ static hk_status add_live_locals(hk_estimator *e, const hki_weights_ask *ask,
         return no_worker(ask->worker);
     if (!all && moving && ask->worker != 0)
         return hki_fail(HK_E_STATE,
-                        "weights: worker %u is running; its values can be "
-                        "read between calls, or at a cut",
+                        "weights: worker %u is running; its values can be read "
+                        "between calls, or in a pause of the training",
                         ask->worker);
     if (!all || !c->is_elastic)
         return add_live(e, ask, w, "local",
@@ -214,8 +213,8 @@ static hk_status from_memory(hk_estimator *e, const hki_weights_ask *ask,
 
 hk_status hki_damaged(const hk_ckpt *c) {
     return hki_fail(HK_E_DATA,
-                    "the checkpoint %s is damaged: %s; remove it, and the one "
-                    "before it counts",
+                    "the checkpoint %s is damaged: %s; remove it to use the "
+                    "checkpoint before it",
                     hki_ckpt_path(c), hk_last_error());
 }
 
@@ -245,7 +244,7 @@ static hk_status read_set(hk_ckpt *c, const hki_weights_ask *ask,
         return hki_damaged(c);
     return hki_fail(s,
                     "the checkpoint %s does not fit the model: %s; use the "
-                    "model_fn and parameters that it was trained with",
+                    "model_fn and parameters of its training",
                     hki_ckpt_path(c), hk_last_error());
 }
 
@@ -310,8 +309,8 @@ static hk_status read_sets(hk_ckpt *c, const hki_weights_ask *ask,
             HKI_TRY(read_set(c, ask, w, "ema", HK_SECTION_EMA));
         else if (!as_far_as_they_are(ask->which))
             return hki_fail(HK_E_STATE,
-                            "weights: the checkpoint %s holds no averages; "
-                            "train with ema options, or use center or local",
+                            "weights: the checkpoint %s has no averages; train "
+                            "with ema options, or use center or local",
                             hki_ckpt_path(c));
     }
     return which & HK_WEIGHTS_LOCAL && !first
@@ -409,9 +408,8 @@ static hk_status from_warm_start(hk_estimator *e, const hki_weights_ask *ask,
     hki_weight_set *k;
     if (ask->which != HK_WEIGHTS_DEFAULT && ask->which != HK_WEIGHTS_LOCAL &&
         !as_far_as_they_are(ask->which))
-        return hki_fail(HK_E_STATE,
-                        "weights: nothing was trained yet; the warm start "
-                        "gives local values only");
+        return hki_fail(HK_E_STATE, "weights: nothing was trained yet; a warm "
+                                    "start has local values only");
     HKI_TRY(new_set(ask, w, "local", &k));
     HKI_TRY(hk_plan_init_values(ask->plan, e->config.c.seed, k->own));
     return hki_warm_start(e, layout_of(ask), k->own);
@@ -443,9 +441,8 @@ static hk_status get(hk_estimator *e, const hki_weights_ask *ask,
     if (e->has_warm_start)
         return from_warm_start(e, ask, w);
     return hki_fail(HK_E_NOT_FOUND,
-                    "nothing was trained in this process and there is no "
-                    "checkpoint in %s: train first, or name a "
-                    "checkpoint",
+                    "nothing was trained in this process, and there is no "
+                    "checkpoint in %s; train first, or name a checkpoint",
                     dir != NULL ? dir : "memory (no model_dir was given)");
 }
 

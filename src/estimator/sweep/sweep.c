@@ -150,7 +150,8 @@ static hk_status keep_items(sweep *w, hk_trial *t, const hk_eval_result *r) {
 static hk_status choose_hooks(const sweep *w, const hk_trial_setup *p,
                               hk_hook **list, size_t *n) {
     if (p->n_hooks > MOST_HOOKS)
-        return hki_fail(HK_E_INVALID_ARG, "sweep: %zu hooks; %d are possible",
+        return hki_fail(HK_E_INVALID_ARG,
+                        "sweep: %zu hooks are too many; the limit is %d",
                         p->n_hooks, MOST_HOOKS);
     *n = 0;
     for (size_t i = 0; i < p->n_hooks; i++)

@@ -13,12 +13,13 @@ static hk_status check_axis(const hk_sweep_axis *a, size_t i,
     if (a->n > 0) {
         if ((a->values == NULL) == (a->texts == NULL))
             return hki_fail(HK_E_INVALID_ARG,
-                            "sweep: %s: set one of .values and .texts",
-                            a->name);
+                            "sweep: %s: set either .values or .texts", a->name);
         for (size_t k = 0; a->values != NULL && k < a->n; k++)
             if (!isfinite(a->values[k]))
-                return hki_fail(HK_E_INVALID_ARG, "sweep: %s: value %zu is %g",
-                                a->name, k, a->values[k]);
+                return hki_fail(
+                    HK_E_INVALID_ARG,
+                    "sweep: %s: value %zu is %g, which is not finite", a->name,
+                    k, a->values[k]);
         return HK_OK;
     }
     if (kind == HK_SWEEP_GRID)
@@ -26,9 +27,9 @@ static hk_status check_axis(const hk_sweep_axis *a, size_t i,
                         a->name);
     if (!(a->low <= a->high) || !isfinite(a->low) || !isfinite(a->high) ||
         (a->log && a->low <= 0))
-        return hki_fail(HK_E_INVALID_ARG, "sweep: %s: no range from %g to %g%s",
-                        a->name, a->low, a->high,
-                        a->log ? " on a logarithmic scale" : "");
+        return hki_fail(
+            HK_E_INVALID_ARG, "sweep: %s: there is no range from %g to %g%s",
+            a->name, a->low, a->high, a->log ? " on a logarithmic scale" : "");
     return HK_OK;
 }
 
@@ -43,21 +44,21 @@ static hk_status check(const hk_sweep_options *o) {
     if (o->metric == NULL || o->steps < 0 || o->epochs < 0 ||
         (o->steps == 0) == (o->epochs == 0))
         return hki_fail(HK_E_INVALID_ARG,
-                        "sweep: a metric and one of steps (%lld) and epochs "
+                        "sweep: a metric and either steps (%lld) or epochs "
                         "(%lld) are needed",
                         (long long)o->steps, (long long)o->epochs);
     const int64_t end = o->epochs > 0 ? o->epochs : o->steps;
     if (o->kind == HK_SWEEP_HALVING &&
         (o->eta < 2 || o->min_steps < 0 || o->min_steps > end))
         return hki_fail(HK_E_INVALID_ARG,
-                        "sweep: halving needs eta >= 2 and min_steps up to the "
-                        "%lld at the end; they are %u and %lld",
+                        "sweep: halving needs eta >= 2 and min_steps of at "
+                        "most %lld; they are %u and %lld",
                         (long long)end, o->eta, (long long)o->min_steps);
     for (size_t i = 0; i < o->n_axes; i++) {
         HKI_TRY(check_axis(&o->axes[i], i, o->kind));
         for (size_t k = 0; k < i; k++)
             if (strcmp(o->axes[k].name, o->axes[i].name) == 0)
-                return hki_fail(HK_E_EXISTS, "sweep: %s is there twice",
+                return hki_fail(HK_E_EXISTS, "sweep: the axis %s occurs twice",
                                 o->axes[i].name);
     }
     return HK_OK;
@@ -69,7 +70,8 @@ static hk_status count_trials(const hk_sweep_options *o, size_t *count) {
         if (hki_mul_overflow(n, o->axes[i].n, &n) || n > MOST_TRIALS)
             n = MOST_TRIALS + 1;
     if (n == 0 || n > MOST_TRIALS)
-        return hki_fail(HK_E_INVALID_ARG, "sweep: %zu trials; from 1 to %d", n,
+        return hki_fail(HK_E_INVALID_ARG,
+                        "sweep: %zu trials; it has to be in 1..%d", n,
                         MOST_TRIALS);
     *count = n;
     return HK_OK;

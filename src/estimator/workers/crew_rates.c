@@ -101,8 +101,8 @@ static hk_status stop_clock(hki_worker *w, const hk_elastic_stats *s) {
     const double exchange = waited / exchanges, step = (all - waited) / TIMED;
     const uint32_t period = hki_rates_period(exchange / step);
     hki_log(w->e->ctx, HK_LOG_INFO,
-            "rates: a step takes %.3g ms, an exchange %.3g ms: one every %u "
-            "steps",
+            "rates: a step takes %.3g ms and an exchange %.3g ms; workers "
+            "exchange every %u steps",
             1e3 * step, 1e3 * exchange, period);
     atomic_store(&t->period, period);
     return hk_estimator_set(w->e, "elastic.communication_period", period);

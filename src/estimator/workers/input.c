@@ -119,7 +119,7 @@ hk_status hki_element_batch(const hk_spec *m, const hk_element *el,
             return hki_fail(HK_E_SHAPE, "%s has no batch dimension", name);
         if (n >= 0 && shape.dim[0] != n)
             return hki_fail(HK_E_SHAPE,
-                            "a batch with %lld times %s and %lld times %s",
+                            "a batch has %lld rows of %s, but %lld of %s",
                             (long long)n, m->inputs.data[0].value.name,
                             (long long)shape.dim[0], name);
         n = shape.dim[0];
@@ -243,8 +243,8 @@ static hk_status park(hk_estimator *e, hki_intake *t, hki_position *p) {
     if (!hk_stop_requested(e->ctx))
         return s;
     hki_log(e->ctx, HK_LOG_WARNING,
-            "worker %u: the stop came while data was waited for; it goes on "
-            "where the data of the last checkpoint ended",
+            "worker %u: stopped while it waited for data; the next start "
+            "continues at the data of the last checkpoint",
             t->id);
     return HK_OK;
 }
@@ -286,8 +286,8 @@ static hk_status seek(hk_estimator *e, const hk_source *in, hki_intake *t) {
         return s;
     // Another pipeline under the same name: people change their input.
     hki_log(e->ctx, HK_LOG_WARNING,
-            "input %s: the position in the checkpoint is of another pipeline; "
-            "worker %u starts at the beginning of its data (%s)",
+            "input %s: the data position in the checkpoint belongs to another "
+            "pipeline; worker %u starts at the beginning of its data (%s)",
             in->name, t->id, hk_last_error());
     hk_iter_destroy(t->iter);
     t->iter = NULL;

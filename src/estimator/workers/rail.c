@@ -47,7 +47,7 @@ static hk_status look_at_loss(void *user, hk_step_info *info) {
         hki_elastic_first_loss(w->elastic, r->loss.seen == 0 ? loss : r->first);
     if (explodes(&r->loss, loss) && loss > r->first)
         return hki_fail(HK_E_NOT_FINITE,
-                        "step %lld: the loss is %g, %.0f times its mean of %g",
+                        "step %lld: the loss is %g, %.0f times its mean %g",
                         (long long)info->local_step, loss, loss / r->loss.value,
                         r->loss.value);
     take_in(&r->loss, loss);
@@ -60,14 +60,14 @@ static hk_status look_at_values(hki_worker *w, const hk_step_info *info) {
     HKI_TRY(hki_elastic_given_norm(w->elastic, hki_worker_x(w), &norm));
     if (!isfinite(norm))
         return hki_fail(HK_E_NOT_FINITE,
-                        "step %lld: there are values that are not finite",
+                        "step %lld: some values are not finite",
                         (long long)info->local_step);
     if (explodes(&r->norm, norm))
-        return hki_fail(HK_E_NOT_FINITE,
-                        "step %lld: the norm of the values is %g, %.0f times "
-                        "its mean of %g",
-                        (long long)info->local_step, norm, norm / r->norm.value,
-                        r->norm.value);
+        return hki_fail(
+            HK_E_NOT_FINITE,
+            "step %lld: the norm of the values is %g, %.0f times its mean %g",
+            (long long)info->local_step, norm, norm / r->norm.value,
+            r->norm.value);
     take_in(&r->norm, norm);
     return HK_OK;
 }
@@ -118,8 +118,8 @@ static void note(hki_worker *w, const char *why) {
     pthread_mutex_unlock(&c->lock);
     hki_log(
         w->e->ctx, HK_LOG_WARNING,
-        "worker %u: %s: it goes back to the center with half its learning "
-        "rate, %g (%u of at most %u times)",
+        "worker %u: %s: the divergence guard returns it to the center with "
+        "half its learning rate, %g (%u of at most %u times)",
         w->id, why,
         hk_optimizer_rate(w->optimizer, hki_elastic_global_step(w->elastic)),
         (uint32_t)w->rail.times, w->e->config.c.rail);
@@ -132,7 +132,7 @@ hk_status hki_rail_go_back(hki_worker *w) {
     HKI_TRY(hki_elastic_go_back(w->elastic, x));
     HKI_TRY(hki_elastic_given_norm(w->elastic, x, &norm));
     if (!isfinite(norm))
-        return hki_rail_center_lost(w, "it has values that are not finite");
+        return hki_rail_center_lost(w, "some of its values are not finite");
     HKI_TRY(hki_optimizer_forget(w->optimizer));
     hki_gradproc_forget(w->gradproc);
     w->rail.times++;

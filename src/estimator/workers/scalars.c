@@ -135,8 +135,8 @@ static hk_status unknown(const hk_spec *m, const hki_worker *w,
     char known[512];
     list_known(m, w, known, sizeof known);
     return hki_fail(HK_E_NOT_FOUND,
-                    "parameter %s is neither read by model_fn in train mode "
-                    "nor a run-time scalar of this run (those are: %s)",
+                    "parameter %s is not read by model_fn in train mode, and "
+                    "is not one of the run-time scalars of this run: %s",
                     name, known);
 }
 
@@ -194,8 +194,8 @@ static hk_status check_set(const hki_crew *c, const char *name) {
     const char *leaf;
     if (hki_graph_reads(c->spec->g, name))
         return hki_fail(HK_E_STATE,
-                        "%s is structural: model_fn was built with its value; "
-                        "make another estimator for another one",
+                        "%s is structural: the model was built with its value; "
+                        "create another estimator to change it",
                         name);
     if (resolve(&c->workers[0], c->spec, name, &leaf) == TARGET_NONE)
         return unknown(c->spec, &c->workers[0], name);
@@ -247,6 +247,6 @@ hk_status hk_estimator_get(hk_estimator *e, const char *name, double *value) {
             *value = e->scalars.data[i].value;
             return HK_OK;
         }
-    return hki_fail(HK_E_NOT_FOUND, "get: %s was not set and no part has it",
-                    name);
+    return hki_fail(HK_E_NOT_FOUND,
+                    "get: %s was not set, and the run has no such value", name);
 }

@@ -272,10 +272,10 @@ static hk_status create_ema(hki_crew *c) {
     if (src == NULL)
         return HK_OK;
     if (source == HK_EMA_CENTER && !c->is_elastic)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "average of the center: this run has none; set "
-                        "workers above 1, or let the average follow the "
-                        "worker");
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "average of the center: this run has no center; set workers above "
+            "1, or let the average follow the worker");
     c->ema_of_center = c->is_elastic && source != HK_EMA_WORKER;
     hk_ema_options o = *src;
     hk_session *const s = c->workers[0].bench.slots.data[0].session;
@@ -290,9 +290,10 @@ static hk_status create_center(hki_crew *c) {
         c->center = k->c.center;
         if (hki_layout_fingerprint(c->center->layout) !=
             hki_layout_fingerprint(c->layout))
-            return hki_fail(HK_E_INVALID_ARG,
-                            "the center's layout is not the model's: both "
-                            "have to be of one model_fn and parameters");
+            return hki_fail(
+                HK_E_INVALID_ARG,
+                "the center has another layout than the model; create both "
+                "with the same model_fn and parameters");
         return HK_OK;
     }
     hk_center_options o = k->center;

@@ -126,7 +126,7 @@ static hk_status check_value(const char *value, const char *what) {
     for (const char *p = value; *p != '\0'; p++)
         if (*p <= ' ' || *p > '~')
             return hki_fail(HK_E_INVALID_ARG,
-                            "%s holds a character that does not belong there",
+                            "%s has a character that is not allowed there",
                             what);
     return HK_OK;
 }
@@ -154,7 +154,7 @@ static hk_status find_keys(const settings *f, hki_aws *out) {
     static const char id[] = "AWS_ACCESS_KEY_ID",
                       secret[] = "AWS_SECRET_ACCESS_KEY";
     if ((variable(id) == NULL) != (variable(secret) == NULL))
-        return hki_fail(HK_E_INVALID_ARG, "%s is set and %s is not",
+        return hki_fail(HK_E_INVALID_ARG, "%s is set, but %s is not; set both",
                         variable(id) != NULL ? id : secret,
                         variable(id) != NULL ? secret : id);
     HKI_TRY(find(f, id, NULL, "aws_access_key_id", out->key_id,

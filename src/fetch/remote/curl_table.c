@@ -54,21 +54,21 @@ static void load(void) {
     loaded.status = HK_E_UNSUPPORTED;
     if (lib == NULL) {
         snprintf(loaded.why, sizeof loaded.why,
-                 "libcurl is not installed (Debian: libcurl4)");
+                 "libcurl is not installed; install it (Debian: libcurl4)");
         return;
     }
     const curl_version_info_data *const v =
         find_calls(lib, c) ? c->version_info(CURLVERSION_NOW) : NULL;
     if (v == NULL || v->version_num < OLDEST) {
         snprintf(loaded.why, sizeof loaded.why,
-                 "libcurl %s is too old, 7.85 is the first that will do",
+                 "libcurl %s is too old; version 7.85 or later is needed",
                  v == NULL ? "that is installed" : v->version);
         return;
     }
     if (c->global_init(CURL_GLOBAL_ALL) == CURLE_OK)
         loaded.status = HK_OK;
     else
-        snprintf(loaded.why, sizeof loaded.why, "libcurl refuses to start");
+        snprintf(loaded.why, sizeof loaded.why, "libcurl cannot be started");
 }
 
 hk_status hki_curl_get(const hki_curl **out) {

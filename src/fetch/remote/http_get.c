@@ -84,7 +84,7 @@ hk_status hki_http_take(hki_http **out) {
         h->easy = curl->easy_init();
         if (h->multi == NULL || h->easy == NULL) {
             destroy(h);
-            return hki_fail(HK_E_NO_MEMORY, "libcurl: no memory");
+            return hki_fail(HK_E_NO_MEMORY, "libcurl: out of memory");
         }
     }
     atomic_store(&h->interrupted, false);
@@ -207,7 +207,8 @@ static bool same_text(const char *a, const char *b) {
 }
 
 static hk_status changed(const attempt *a) {
-    return hki_fail(HK_E_IO, "%s: has changed while it was read",
+    return hki_fail(HK_E_IO,
+                    "%s: the file was changed on the server while it was read",
                     a->target->path);
 }
 
@@ -232,17 +233,16 @@ static hk_status check_part(attempt *a) {
     const uint64_t from = p->offset + p->got;
     if (p->whole || !hki_content_range(a->range, &first, &last, &size))
         return hki_fail(HK_E_IO,
-                        "%s: the server does not say which bytes it sends "
+                        "%s: the server does not state which bytes it sends "
                         "(Content-Range: %s)",
                         a->target->path, a->range);
     const uint64_t end = HKI_MIN(p->offset + p->size, size);
     if (first != from || last + 1 != end)
-        return hki_fail(HK_E_IO,
-                        "%s: bytes %llu to %llu were asked for, the server "
-                        "sends %s",
-                        a->target->path, (unsigned long long)from,
-                        (unsigned long long)(p->offset + p->size - 1),
-                        a->range);
+        return hki_fail(
+            HK_E_IO,
+            "%s: bytes %llu to %llu were requested, but the server sends %s",
+            a->target->path, (unsigned long long)from,
+            (unsigned long long)(p->offset + p->size - 1), a->range);
     HKI_TRY(check_version(a, size));
     a->end = (size_t)(end - p->offset);
     return HK_OK;
@@ -254,20 +254,20 @@ static hk_status check_all(attempt *a) {
     hki_piece *const p = a->piece;
     if (!p->whole && (a->version->known || p->offset > 0))
         return hki_fail(HK_E_IO,
-                        "%s: the server sends all of it where bytes from %llu "
-                        "on were asked for",
+                        "%s: the server sends the whole file, but bytes from "
+                        "%llu on were requested",
                         a->target->path,
                         (unsigned long long)(p->offset + p->got));
     p->got = 0;
     a->end = p->whole ? p->size : p->capacity;
     if (a->length == UINT64_MAX || a->length <= a->end)
         return HK_OK;
-    return hki_fail(HK_E_IO,
-                    p->whole ? "%s: the server sends %llu bytes where at most "
-                               "%zu are expected"
-                             : "%s: the server sends no parts of files, which "
-                               "one of %llu bytes needs (more than %zu)",
-                    a->target->path, (unsigned long long)a->length, a->end);
+    return hki_fail(
+        HK_E_IO,
+        p->whole ? "%s: the server sends %llu bytes, more than the expected %zu"
+                 : "%s: the server does not support byte ranges, which a file "
+                   "of %llu bytes needs (more than %zu); download it first",
+        a->target->path, (unsigned long long)a->length, a->end);
 }
 
 static bool is_good(const attempt *a) {
@@ -282,12 +282,11 @@ static hk_status check_head(attempt *a) {
 static hk_status too_much(const attempt *a) {
     if (a->code == 200 && !a->piece->whole)
         return hki_fail(HK_E_IO,
-                        "%s: the server sends no parts of files, which one of "
-                        "more than %zu bytes needs",
+                        "%s: the server does not support byte ranges, which "
+                        "files of more than %zu bytes need; download it first",
                         a->target->path, a->end);
     return hki_fail(HK_E_IO,
-                    "%s: the server sends more than the %zu bytes that were "
-                    "asked for",
+                    "%s: the server sends more than the %zu requested bytes",
                     a->target->path, a->end);
 }
 
@@ -343,10 +342,10 @@ static hk_status refused(attempt *a) {
     case 401:
     case 403:
         return hki_fail(
-            HK_E_DENIED, "%s: access is refused (%d%s)%s", t->path, a->code,
-            why,
+            HK_E_DENIED, "%s: access denied (%d%s)%s", t->path, a->code, why,
             t->s3 && t->sigv4 == NULL
-                ? "; no keys were found (AWS_ACCESS_KEY_ID, ~/.aws/credentials)"
+                ? "; no keys were found: set AWS_ACCESS_KEY_ID and "
+                  "AWS_SECRET_ACCESS_KEY, or write ~/.aws/credentials"
                 : "");
     case 412:
         return changed(a);
@@ -354,8 +353,8 @@ static hk_status refused(attempt *a) {
     case 307:
         if (t->s3)
             return hki_fail(HK_E_IO,
-                            "%s: the bucket is in another region (%d%s); "
-                            "AWS_REGION names it",
+                            "%s: the bucket is in another region (%d%s); set "
+                            "AWS_REGION to it",
                             t->path, a->code, why);
         break;
     default:
@@ -368,15 +367,15 @@ static hk_status refused(attempt *a) {
 
 static hk_status out_of_time(const attempt *a) {
     return hki_fail(HK_E_TIMEOUT,
-                    "%s: %zu of %zu bytes from byte %llu on came within %lld s "
-                    "(HOOKE_REMOTE_TIMEOUT)",
+                    "%s: only %zu of %zu bytes from byte %llu on arrived "
+                    "within %lld s; HOOKE_REMOTE_TIMEOUT sets the deadline",
                     a->target->path, a->piece->got, a->piece->size,
                     (unsigned long long)a->piece->offset,
                     (long long)(a->target->timeout_ms / 1000));
 }
 
 static hk_status given_up(const attempt *a) {
-    return hki_fail(HK_E_CANCELLED, "%s: reading was given up",
+    return hki_fail(HK_E_CANCELLED, "%s: the read was cancelled",
                     a->target->path);
 }
 
@@ -408,21 +407,21 @@ static hk_status way_failed(attempt *a, const hki_curl *curl, CURLcode r) {
         return out_of_time(a);
     if (r == CURLE_PEER_FAILED_VERIFICATION)
         return hki_fail(HK_E_DENIED,
-                        "%s: the server's certificate is not trusted: %s", path,
-                        text);
-    if (r == CURLE_SSL_CACERT_BADFILE)
-        return hki_fail(HK_E_IO, "%s: certificates cannot be read from %s",
-                        path,
-                        a->target->ca_file != NULL ? a->target->ca_file
-                                                   : "the system's place");
-    if (r == CURLE_UNSUPPORTED_PROTOCOL)
-        return hki_fail(HK_E_DENIED,
-                        "%s: the server points to an address that is not "
-                        "https:// (%s)",
+                        "%s: the certificate of the server is not trusted: %s",
                         path, text);
+    if (r == CURLE_SSL_CACERT_BADFILE)
+        return hki_fail(
+            HK_E_IO, "%s: certificates cannot be read from %s", path,
+            a->target->ca_file != NULL ? a->target->ca_file
+                                       : "the system's default path");
+    if (r == CURLE_UNSUPPORTED_PROTOCOL)
+        return hki_fail(
+            HK_E_DENIED,
+            "%s: the server redirects to an address that is not https:// (%s)",
+            path, text);
     if (r == CURLE_TOO_MANY_REDIRECTS)
-        return hki_fail(HK_E_IO, "%s: redirected more than %d times", path,
-                        REDIRECTIONS);
+        return hki_fail(HK_E_IO, "%s: the server redirects more than %d times",
+                        path, REDIRECTIONS);
     if (r == CURLE_OUT_OF_MEMORY)
         return hki_fail(HK_E_NO_MEMORY, "%s: libcurl: no memory", path);
     a->again = worth_another(r);
@@ -436,7 +435,7 @@ static hk_status add_line(const hki_curl *curl, struct curl_slist **list,
                           const char *text) {
     struct curl_slist *const longer = curl->slist_append(*list, text);
     if (longer == NULL)
-        return hki_fail(HK_E_NO_MEMORY, "libcurl: no memory");
+        return hki_fail(HK_E_NO_MEMORY, "libcurl: out of memory");
     *list = longer;
     return HK_OK;
 }
@@ -541,7 +540,7 @@ static hk_status complete(attempt *a) {
         p->whole = true; // no byte 0, says the server: let it prove that
         p->size = 0;
         a->again = true;
-        return hki_fail(HK_E_IO, "%s: the server has no bytes of it",
+        return hki_fail(HK_E_IO, "%s: the file is empty on the server",
                         a->target->path);
     }
     if (!is_good(a))
@@ -554,7 +553,7 @@ static hk_status complete(attempt *a) {
         return HK_OK;
     a->again = true;
     return hki_fail(HK_E_UNAVAILABLE,
-                    "%s: the server sends %zu bytes where it promised %zu",
+                    "%s: the server sent %zu bytes, but announced %zu",
                     a->target->path, p->got, a->end);
 }
 
@@ -566,7 +565,8 @@ static hk_status run_attempt(hki_http *h, attempt *a,
     if (r == CURLE_OK)
         r = set_attempt(h, a, lines);
     if (r != CURLE_OK)
-        return hki_fail(HK_E_UNSUPPORTED, "%s: libcurl refuses a setting: %s",
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s: libcurl does not accept a setting: %s",
                         a->target->path, h->curl->easy_strerror(r));
     const bool done = drive(h, &r);
     h->curl->easy_reset(h->easy); // it points to what is on the stack here
@@ -622,7 +622,7 @@ hk_status hki_http_get(hki_http *h, const hki_target *t, hki_version *v,
             return s;
         const int64_t until_ns = next_try_ns(&a, n);
         if (n + 1 == TRIES || until_ns >= deadline_ns)
-            return hki_fail(s, "%s (tried %d times, for at most %lld s)",
+            return hki_fail(s, "%s (tried %d times within %lld s)",
                             hk_last_error(), n + 1,
                             (long long)(t->timeout_ms / 1000));
         if (!wait_until(h, until_ns))

@@ -118,7 +118,7 @@ static hk_status make_query(const listing *l, hki_buf *query) {
     char prefix[MOST_KEY + 1];
     const size_t n = strcspn(l->keys, "*?[");
     if (n >= sizeof prefix)
-        return hki_fail(HK_E_INVALID_ARG, "%s: longer than keys are",
+        return hki_fail(HK_E_INVALID_ARG, "%s: longer than a key can be",
                         l->pattern);
     memcpy(prefix, l->keys, n);
     prefix[n] = '\0';
@@ -158,7 +158,9 @@ static hk_status list(listing *l, hki_http *http) {
     do {
         HKI_TRY(next_page(l, http));
         if (++pages > MOST_PAGES)
-            return hki_fail(HK_E_OVERFLOW, "%s: a list of more than %d pages",
+            return hki_fail(HK_E_OVERFLOW,
+                            "%s: the list of keys has more than %d pages; use "
+                            "a narrower pattern",
                             l->pattern, MOST_PAGES);
     } while (l->next[0] != '\0');
     return HK_OK;
@@ -169,13 +171,14 @@ hk_status hki_url_match(const char *pattern,
                         void *user) {
     if (strncmp(pattern, "s3://", 5) != 0)
         return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: only s3:// can list what matches a pattern; "
-                        "{a,b} and {00..15} can be written everywhere",
+                        "%s: * and ? are only possible with s3://; elsewhere "
+                        "use {a,b} or {00..15}",
                         pattern);
     const char *const slash = strchr(pattern + 5, '/');
     if (slash == NULL)
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: names of buckets are not matched", pattern);
+                        "%s: the name of a bucket cannot have a pattern",
+                        pattern);
     listing l = {
         .pattern = pattern, .keys = slash + 1, .add = add, .user = user};
     hki_http *http = NULL;

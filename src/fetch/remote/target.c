@@ -60,21 +60,21 @@ static hk_status check_url(const char *url, const char *what) {
     const char *const query = strchr(host, '?');
     if (memchr(host, '@', n) != NULL)
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s with a password in it would show it in messages; "
-                        "leave out what is before the @",
+                        "%s has a password, which messages would show; remove "
+                        "the part before the @",
                         what);
     if (query != NULL && has_secret(query))
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s %.*s: signed addresses would show their signature "
-                        "in messages; s3:// with keys does the same",
+                        "%s %.*s: is a signed address, whose signature "
+                        "messages would show; use s3:// with keys instead",
                         what, (int)(query - url), url);
     if (n == 0)
         return hki_fail(HK_E_INVALID_ARG, "%s %s: names no host", what, url);
     for (const char *p = url; *p != '\0'; p++)
         if (*p <= ' ' || *p > '~')
             return hki_fail(HK_E_INVALID_ARG,
-                            "%s %s: a blank or another character that is "
-                            "written as %%%02X there",
+                            "%s %s: has a blank or another character that has "
+                            "to be written as %%%02X",
                             what, url, (unsigned char)*p);
     return HK_OK;
 }
@@ -115,8 +115,8 @@ static hk_status find_timeout(hki_target *t) {
     if (v != NULL && v[0] != '\0' &&
         !hki_parse_u32(v, 1, LONGEST_TIMEOUT_S, &seconds))
         return hki_fail(HK_E_INVALID_ARG,
-                        "HOOKE_REMOTE_TIMEOUT: %s is no number of seconds from "
-                        "1 to %d",
+                        "HOOKE_REMOTE_TIMEOUT is %s; it has to be a number of "
+                        "seconds from 1 to %d",
                         v, LONGEST_TIMEOUT_S);
     t->timeout_ms = (int64_t)seconds * 1000;
     return HK_OK;
@@ -127,10 +127,11 @@ static hk_status web(hki_target *t) {
     HKI_TRY(check_url(t->path, "an address"));
     t->plain = strncmp(t->path, "http://", 7) == 0;
     if (t->plain && (allowed == NULL || strcmp(allowed, "1") != 0))
-        return hki_fail(HK_E_DENIED,
-                        "%s: http:// shows and lets others change what is "
-                        "sent; HOOKE_ALLOW_HTTP=1 allows it",
-                        t->path);
+        return hki_fail(
+            HK_E_DENIED,
+            "%s: http:// is refused, because others can read and change the "
+            "data; use https://, or set HOOKE_ALLOW_HTTP=1",
+            t->path);
     return hki_strdup(t->path, &t->url);
 }
 
@@ -145,7 +146,8 @@ static hk_status s3_base(hki_target *t, const hki_aws *aws, const char *bucket,
         size_t n = strlen(e);
         if (strncmp(e, "https://", 8) != 0 && strncmp(e, "http://", 7) != 0)
             return hki_fail(HK_E_INVALID_ARG,
-                            "%s: the endpoint is no https:// address", t->path);
+                            "%s: the endpoint is not an https:// address",
+                            t->path);
         HKI_TRY(check_url(e, "AWS_ENDPOINT_URL"));
         t->plain = e[4] == ':'; // who writes http:// there wants it
         while (n > 0 && e[n - 1] == '/')
@@ -154,7 +156,7 @@ static hk_status s3_base(hki_target *t, const hki_aws *aws, const char *bucket,
     }
     if (strspn(aws->region, "abcdefghijklmnopqrstuvwxyz0123456789-") !=
         strlen(aws->region))
-        return hki_fail(HK_E_INVALID_ARG, "%s: %s is no region", t->path,
+        return hki_fail(HK_E_INVALID_ARG, "%s: %s is not a region", t->path,
                         aws->region);
     return strchr(bucket, '.') != NULL
                ? hki_buf_printf(url, "https://s3.%s.amazonaws.com/%s",
@@ -186,11 +188,12 @@ static hk_status s3_url(hki_target *t, const hki_aws *aws, const char *query) {
     if (n < 3 || n >= sizeof bucket ||
         strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                      "0123456789.-_") < n)
-        return hki_fail(HK_E_INVALID_ARG, "%s: %.*s is no name of a bucket",
-                        t->path, (int)n, name);
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: %.*s is not a valid name of a bucket", t->path,
+                        (int)n, name);
     if (query == NULL && (name[n] == '\0' || name[n + 1] == '\0'))
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: names a bucket; s3://bucket/key is a file",
+                        "%s: names a bucket, not a file; write s3://bucket/key",
                         t->path);
     memcpy(bucket, name, n);
     bucket[n] = '\0';
@@ -225,10 +228,10 @@ static hk_status fill(hki_target *t, const char *path, const char *query) {
              strncmp(path, "http://", 7) == 0)
         HKI_TRY(web(t));
     else
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: files are read from https:// and s3:// and from "
-                        "this machine",
-                        path);
+        return hki_fail(
+            HK_E_UNSUPPORTED,
+            "%s: files can be read from https://, s3:// and this machine only",
+            path);
     HKI_TRY(find_ca(t));
     return find_timeout(t);
 }

@@ -221,8 +221,8 @@ hk_status hki_window(const char *who, hki_attr *a, int i, int64_t in,
         const int64_t total = n > 0 ? (n - 1) * stride + reach - in : 0;
         if (total > INT32_MAX)
             return hki_fail(HK_E_OVERFLOW,
-                            "%s: kernel %d with dilation %d reaches too far",
-                            who, a->ksize[i], a->dilation[i]);
+                            "%s: kernel %d with dilation %d is too large", who,
+                            a->ksize[i], a->dilation[i]);
         pad[0] = total > 0 ? (int32_t)(total / 2) : 0;
         pad[1] = total > 0 ? (int32_t)(total - total / 2) : 0;
         *out = n;
@@ -257,9 +257,9 @@ hk_node *hki_image_in(hk_graph *g, hk_node *x, hk_data_format format,
         return hki_graph_fail(g, HK_E_INVALID_ARG, "%s: unknown data format %d",
                               who, (int)format);
     if (x->shape.rank != 4)
-        return hki_graph_fail(g, HK_E_SHAPE,
-                              "%s: images need 4 dimensions, x has shape %s",
-                              who, hki_shape_text(x->shape, text));
+        return hki_graph_fail(
+            g, HK_E_SHAPE, "%s: images need 4 dimensions, but x has shape %s",
+            who, hki_shape_text(x->shape, text));
     return hk_transpose(g, x, (const int[]){0, 2, 3, 1});
 }
 

@@ -27,8 +27,9 @@ def _whole(parts: "list[dict[str, np.ndarray[Any, Any]]]"
         for name, a in part.items():
             m = _SHARD.fullmatch(name)
             if m is None:
-                raise HookeError(f"{name} is not a shard: several centers with "
-                                 "one model each are read one by one")
+                raise HookeError(f"{name} is not a shard of an FSDP2 model; "
+                                 "read centers with different models one at "
+                                 "a time")
             found.setdefault(m.group(1), {})[int(m.group(3))] = a
             dims[m.group(1)] = m.group(2), int(m.group(4))
     out = {}
@@ -36,8 +37,8 @@ def _whole(parts: "list[dict[str, np.ndarray[Any, Any]]]"
         dim, size = dims[name]
         missing = [i for i in range(size) if i not in shards]
         if missing:
-            raise HookeError(f"shards {missing} of {name} are not at these "
-                             "centers")
+            raise HookeError(f"shards {missing} of {name} are missing; give "
+                             "the addresses of all centers")
         out[name] = (shards[0] if dim == "-" else np.concatenate(
             [shards[i] for i in range(size)], int(dim)))
     return out
@@ -48,16 +49,18 @@ def center_state_dict(center: Optional[Addresses] = None,
                       model: Optional[nn.Module] = None, average: bool = False,
                       insecure: bool = False, seconds: float = 60.0
                       ) -> dict[str, Tensor]:
-    """The center's values under the model's plain names, for evaluating and
-    saving, while training goes on. A model like the one that joined loads them
-    strictly.
+    """A consistent copy of the center's values under the model's plain names,
+    for evaluation and saving during training. A model like the one that joined
+    can load it with strict=True.
 
-    model    a model that shall load them: its names (with those of DDP and
-             torch.compile), its types, and from its own state what the center
-             does not have (what share= has left out)
-    average  the average that downpour_averaged and downpour_moving keep
+    model    a model that will load the values: the result has its names (also
+             with DDP and torch.compile) and types, and takes from its state
+             the values that the center does not have (left out by share=)
+    average  returns the average of the methods downpour_averaged and
+             downpour_moving instead
 
-    Of an FSDP2 model give all centers: shards come back whole.
+    For an FSDP2 model give the addresses of all centers; the result has whole
+    tensors.
     """
     addresses = addresses_of(center)
     arrays = center_arrays(addresses[0], key, insecure=insecure,
@@ -67,7 +70,8 @@ def center_state_dict(center: Optional[Addresses] = None,
             center_arrays(a, key, insecure=insecure, seconds=seconds,
                           average=average) for a in addresses[1:]])
     elif len(addresses) > 1:
-        raise HookeError("one address reads one center")
+        raise HookeError("several addresses are only for a model in shards "
+                         "(FSDP2); give one address")
     found = {n: torch.from_numpy(a) for n, a in arrays.items()}
     return found if model is None else _filled(found, model)
 
@@ -94,7 +98,7 @@ def load(path: Path, *, everything: bool = False, key: Optional[KeyLike] = None,
          insecure: bool = False, seconds: float = 60.0,
          max_bytes: Optional[int] = None) -> dict[str, Tensor]:
     """The tensors of a checkpoint or of the center of a model_dir; see
-    ``hooke.load``. bfloat16 stays what it is."""
+    ``hooke.load``. bfloat16 is kept."""
     out = {}
     for name, kind, a in read(path, everything, key=key, insecure=insecure,
                               seconds=seconds, max_bytes=max_bytes):

@@ -62,12 +62,12 @@ def group_of(model: nn.Module) -> Group:
     for m in model.modules():
         kind = type(m).__name__
         if kind == "FullyShardedDataParallel":
-            raise HookeError("FullyShardedDataParallel (FSDP1) keeps parameters "
-                             "where no exchange finds them; use fully_shard "
-                             "(FSDP2)")
+            raise HookeError("FullyShardedDataParallel (FSDP1) is not "
+                             "supported; use fully_shard (FSDP2)")
         if isinstance(m, nn.parallel.DistributedDataParallel) and m is not inner:
-            raise HookeError("DistributedDataParallel inside of another module; "
-                             "give join the whole model that DDP wraps")
+            raise HookeError("the model has DistributedDataParallel inside "
+                             "of another module; wrap the whole model in it, "
+                             "and give join the result")
     return Group()
 
 
@@ -77,21 +77,23 @@ def check_ranks(group: Group, mesh: "Optional[Mesh]",
     rank would become a worker of its own, and replicas that DDP keeps equal
     would diverge."""
     if ranks not in (None, "independent"):
-        raise HookeError(f"ranks={ranks!r}; it is 'independent' or None")
+        raise HookeError(f"ranks is {ranks!r}; it has to be 'independent' or "
+                         "None")
     if ranks == "independent":
         if not group.bare:
-            raise HookeError("ranks='independent', but the model is in "
-                             "DistributedDataParallel: its ranks are one "
+            raise HookeError("ranks is 'independent', but the ranks of a "
+                             "model in DistributedDataParallel are one "
                              "worker; leave ranks= out")
         return
     size = (dist.get_world_size()
             if dist.is_available() and dist.is_initialized() else 1)
     if size > 1 and group.bare and mesh is None:
         raise HookeError(
-            f"torch.distributed has {size} ranks, and the model is in no "
-            "DistributedDataParallel: give join the model that DDP wraps "
-            "(Lightning: trainer.model, Transformers: trainer.model_wrapped), "
-            "or say ranks='independent' if every rank is a worker of its own")
+            f"torch.distributed has {size} ranks, but the model is not in "
+            "DistributedDataParallel: give join the model in its DDP wrapper "
+            "(Lightning: trainer.model, Transformers: "
+            "trainer.model_wrapped), or ranks='independent' if every rank is "
+            "a worker of its own")
 
 
 class Mesh:
@@ -128,17 +130,19 @@ def mesh_of(model: nn.Module) -> Optional[Mesh]:
         placed = p.placements
         if (mesh.ndim != 1 or len(placed) != 1 or not placed[0].is_shard()
                 or type(placed[0]).__name__ != "Shard"):
-            raise HookeError(f"{name} is placed {tuple(placed)} on a mesh of "
-                             f"{mesh.ndim} dimensions; of DTensors only the "
-                             "shards of FSDP2 (fully_shard over one dimension) "
-                             "can be exchanged")
+            raise HookeError(f"{name} has placement {tuple(placed)} on a mesh "
+                             f"of {mesh.ndim} dimensions; the only DTensors "
+                             "that can be exchanged are shards of FSDP2 "
+                             "(fully_shard over one dimension)")
         if found is not None and mesh != found:
             raise HookeError(f"{name} is sharded over another mesh than the "
-                             "parameters before it")
+                             "parameters before it; use one mesh for the "
+                             "whole model")
         found = mesh
     if found is None:
         return None
     if plain is not None:
-        raise HookeError(f"{plain} is not sharded and others are: shard the "
-                         "root of the model too (fully_shard(model))")
+        raise HookeError(f"{plain} is not sharded, but other parameters are; "
+                         "also shard the root of the model "
+                         "(fully_shard(model))")
     return Mesh(found, model)

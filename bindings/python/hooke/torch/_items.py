@@ -73,8 +73,8 @@ class Item:
         if t.is_complex():
             t = torch.view_as_real(t.detach())
         if self.shape and tuple(t.shape) != self.shape:
-            raise HookeError(f"{self.name} was {self.shape} at join and is "
-                             f"{tuple(t.shape)}")
+            raise HookeError(f"{self.name} had shape {self.shape} at join, "
+                             f"but has {tuple(t.shape)} now")
         return t.detach()
 
     def side_type(self) -> Optional[tuple[int, torch.dtype]]:
@@ -111,7 +111,8 @@ def find_in(store: Any, key: str) -> Callable[[], Tensor]:
     def find() -> Tensor:
         found = store.get(key)
         if found is None:
-            raise HookeError(f"{key} has been taken out of the model since join")
+            raise HookeError(f"{key} was removed from the model after join; "
+                             "leave, and join with the model as it is now")
         return found  # type: ignore[no-any-return]
     return find
 
@@ -124,8 +125,8 @@ def _stays(name: str, t: Tensor) -> bool:
     odd = local_part(t).detach().float().isfinite().logical_not()
     if not bool(odd.any()):
         return False
-    log.warning("buffer %s holds %g: it is not exchanged (share= decides "
-                "otherwise)", name, local_part(t).detach()[odd][0].item())
+    log.warning("buffer %s has the value %g and is not exchanged; share= can "
+                "change that", name, local_part(t).detach()[odd][0].item())
     return True
 
 
@@ -140,30 +141,32 @@ def _decide(name: str, t: Tensor, share: Optional[ShareFn],
     if said is False:
         return "local"
     if said not in ("average", "copy", "local"):
-        raise HookeError(f"share said {said!r} of {name}; it says 'average', "
-                         "'copy', 'local' or None")
+        raise HookeError(f"share returned {said!r} for {name}; it has to "
+                         "return 'average', 'copy', 'local' or None")
     if said == "average" and integer:
-        raise HookeError(f"{name} is of type {t.dtype}: 'copy' or 'local', "
-                         "whole numbers have no average")
+        raise HookeError(f"share returned 'average' for {name}, which is of "
+                         f"type {t.dtype}; integers can be 'copy' or 'local'")
     return said
 
 
 def _check(name: str, t: Tensor) -> None:
     if is_lazy(t):
-        raise HookeError(f"{name} has no shape yet: run a batch through the "
+        raise HookeError(f"{name} has no shape yet; run a batch through the "
                          "model before join")
     local = local_part(t)
     if local.device.type == "meta" or local.layout is not torch.strided:
-        raise HookeError(f"{name} has no memory of its own to exchange "
-                         f"({local.device}, {local.layout})")
+        raise HookeError(f"{name} has no memory that can be exchanged (device "
+                         f"{local.device}, layout {local.layout}); give it "
+                         "dense memory before join")
     if (local.dtype not in _FLOATS and local.dtype not in _SIDE
             and local.dtype is not torch.complex64):
-        raise HookeError(f"{name} is of type {local.dtype}, which has no place "
-                         "in an exchange; share=lambda name, t: False leaves "
-                         "such tensors out")
+        raise HookeError(f"{name} is of type {local.dtype}, which cannot be "
+                         "exchanged; share=lambda name, t: False leaves such "
+                         "tensors out")
     if any(s == 0 and n > 1 for s, n in zip(local.stride(), local.shape)):
-        raise HookeError(f"{name} is expanded: several of its elements are one "
-                         "number in memory")
+        raise HookeError(f"{name} is an expanded tensor, whose elements share "
+                         "memory; replace it by a copy, or leave it out with "
+                         "share=")
 
 
 def _elements(t: Tensor) -> Tensor:
@@ -190,9 +193,8 @@ def _once(items: list[Item]) -> list[Item]:
             continue  # tied
         for other, o in others:
             if bool(torch.isin(_elements(t), _elements(o)).any()):
-                raise HookeError(f"{item.name} and {other.name} share a part "
-                                 "of their memory; leave one of them out with "
-                                 "share=")
+                raise HookeError(f"{item.name} and {other.name} overlap in "
+                                 "memory; leave one of them out with share=")
         others.append((item, t))
         kept.append(item)
     return kept
@@ -216,7 +218,7 @@ def collect(model: nn.Module, share: Optional[ShareFn],
         if raw in unsaved:
             saved = UNSAVED + saved
         if saved in names:
-            raise HookeError(f"two tensors of the model are called {saved}")
+            raise HookeError(f"two tensors of the model have the name {saved}")
         names.add(saved)
         item = Item(saved, find_in(store, key), decided, trainable, plain=name)
         item.shape = tuple(item.tensor().shape)
@@ -224,7 +226,8 @@ def collect(model: nn.Module, share: Optional[ShareFn],
     items = _once(items)
     if not any(i.trainable for i in items):
         raise HookeError("the model has no parameter to exchange"
-                         + (": share= left out all of them" if share else ""))
+                         + (", because share= left out all of them"
+                            if share else ""))
     return items
 
 

@@ -46,9 +46,9 @@ def _innermost(optimizer: Any) -> torch.optim.Optimizer:
             break
         optimizer = inner
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise HookeError(f"{type(optimizer).__name__} is not an optimizer of "
-                         "PyTorch; without one (optimizer=None) call w.step() "
-                         "after every step")
+        raise HookeError(f"optimizer is a {type(optimizer).__name__}, not an "
+                         "optimizer of PyTorch; to join without one, give "
+                         "optimizer=None and call w.step() after every step")
     return optimizer
 
 
@@ -96,7 +96,7 @@ class TorchWorker(Worker):
                  overlap_waits: bool, hook: bool, share_moments: bool,
                  ranks: Optional[str], verbose: bool) -> None:
         if not isinstance(model, nn.Module):
-            raise HookeError(f"join takes the model, a torch.nn.Module, and got "
+            raise HookeError("model has to be a torch.nn.Module, not "
                              f"{type(model).__name__}")
         self._group = group_of(model)
         self._mesh = mesh = mesh_of(model)
@@ -125,7 +125,8 @@ class TorchWorker(Worker):
         self._other = ""
         if share_moments:
             if self._optimizer is None:
-                raise HookeError("share_moments needs the optimizer")
+                raise HookeError("share_moments needs the optimizer; give it "
+                                 "to join")
             items += moments(items, self._optimizer)
         layout = Layout([i.entry() for i in items] + tied)
         self._values = Values(items, layout)
@@ -149,8 +150,8 @@ class TorchWorker(Worker):
     def _pick_center(options: Options, mesh: Mesh) -> None:
         if len(options.addresses) != mesh.size:
             raise HookeError(
-                f"a model in {mesh.size} shards (FSDP2) has a center for each: "
-                f"center= names {len(options.addresses)}")
+                f"a model in {mesh.size} shards (FSDP2) needs {mesh.size} "
+                f"centers, but center= has {len(options.addresses)} addresses")
         options.addresses = [options.addresses[mesh.rank]]
 
     def _check_optimizer(self, parameters: Sequence[Tensor]) -> None:
@@ -159,9 +160,9 @@ class TorchWorker(Worker):
         own = {id(p) for p in parameters}
         moved = [p for g in self._optimizer.param_groups for p in g["params"]]
         if not any(id(p) in own for p in moved):
-            raise HookeError("the optimizer moves none of the model's "
-                             "parameters: it was made for another model, or "
-                             "before the model was changed")
+            raise HookeError("the optimizer has none of the model's "
+                             "parameters; create it from model.parameters(), "
+                             "after all changes of the model")
 
     def _enter(self, layout: Layout, options: Options) -> Exchange:
         v = self._values
@@ -188,31 +189,33 @@ class TorchWorker(Worker):
         """Steps between an exchange and its effect; 0: in place."""
         can = self.method == "elastic" and self._exchange.options.rho == 0
         if wanted is not None and wanted < 0:
-            raise HookeError(f"overlap_steps is {wanted}")
+            raise HookeError(f"overlap_steps is {wanted}; it has to be at "
+                             "least 0")
         if wanted and not can:
             raise HookeError(
-                f"overlap_steps is for method elastic with rho 0, not for "
-                f"{self.method} with rho {self._exchange.options.rho}")
+                "overlap_steps is only for method elastic with rho 0, not "
+                f"for {self.method} with rho {self._exchange.options.rho}")
         if wanted is not None and wanted > self.period:
-            raise HookeError(f"overlap_steps is {wanted}, and the next exchange "
-                             f"comes after {self.period}")
+            raise HookeError(f"overlap_steps is {wanted}; it can be at most "
+                             f"the period, {self.period}")
         if not can and self._values.staged:
-            log.warning("worker %d: method %s exchanges in place: the device "
-                        "waits for it", self.id, self.method)
+            log.warning("worker %d: method %s cannot overlap exchanges with "
+                        "steps, so the device waits during an exchange",
+                        self.id, self.method)
         if wanted is None:
             return 1 if can else 0
         return wanted
 
     def _check_method(self) -> None:
         if self.method == "drop_stale" and self.period != 1:
-            raise HookeError("drop_stale sends every gradient: period is "
-                             f"{self.period}, it has to be 1")
+            raise HookeError("method drop_stale sends every gradient; period "
+                             f"is {self.period}, but has to be 1")
         if self._exchange.options.rho != 0 and not self._group.alone:
-            raise HookeError("rho is for workers of one process; exchanges "
-                             "alone (rho 0) go with DDP")
+            raise HookeError("rho is not supported for a worker of several "
+                             "ranks (DDP, FSDP2); use rho=0")
         if self.method == "slowmo" and self._optimizer is None:
-            raise HookeError("slowmo counts in the learning rate: join with "
-                             "the optimizer")
+            raise HookeError("method slowmo needs the learning rate; give "
+                             "the optimizer to join")
 
     def _hook(self, optimizer: torch.optim.Optimizer) -> None:
         # torch.compile would otherwise trace into the exchange.
@@ -305,9 +308,10 @@ class TorchWorker(Worker):
         changes = self._joined.new_changes(other)
         if changes:
             raise HookeError(
-                "changes since join are not exchanged: " + "; ".join(changes)
-                + ". Leave, and join with the model and the optimizer as they "
-                "are now", "HK_E_STATE")
+                "model or optimizer were changed after join, and the changes "
+                "are not exchanged: " + "; ".join(changes)
+                + ". Leave, and join again with the model and the optimizer "
+                  "as they are now", "HK_E_STATE")
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._others = 0
@@ -355,8 +359,8 @@ class TorchWorker(Worker):
         assert self._optimizer is not None
         rates = {float(g["lr"]) for g in self._optimizer.param_groups}
         if len(rates) > 1:
-            warnings.warn(f"slowmo counts in one learning rate; of "
-                          f"{sorted(rates)} it takes the largest", stacklevel=2)
+            warnings.warn("method slowmo uses one learning rate; of "
+                          f"{sorted(rates)} the largest is used", stacklevel=2)
         return max(rates)
 
     def _in_place(self) -> None:
@@ -461,7 +465,8 @@ class TorchWorker(Worker):
             try:
                 self._settle()
             except HookeError as error:
-                log.warning("worker %d: its last exchange: %s", self.id, error)
+                log.warning("worker %d: the last exchange failed: %s",
+                            self.id, error)
         self._pending = None
         super()._leave()
 
@@ -469,37 +474,41 @@ class TorchWorker(Worker):
 
     def sampler(self, dataset: Sized, *, shuffle: bool = True, seed: int = 0,
                 share: Optional[str] = None, name: str = "data") -> Sampler:
-        """This worker's part of a dataset, for a DataLoader. share:
+        """This worker's share of a data set, for a DataLoader. share:
 
-        ``"leased"``   the center lends ranges to whoever asks: every example
-                       once an epoch, whoever comes, goes or dies. The default,
-                       except with several ranks, and for methods with rounds
-        ``"sharded"``  by the number of workers (``workers=`` of join); without
-                       it every worker goes over all of it, in an order of its
-                       own
+        ``"leased"``   the center leases ranges to the workers: every example
+                       is used once per epoch, even if workers join, leave or
+                       die. The default, except with several ranks and for
+                       methods with rounds
+        ``"sharded"``  divides by the number of workers (``workers=`` of join);
+                       without that number every worker uses all examples, in
+                       an order of its own
 
-        The order follows from the epoch and the seed; leased, the first
-        worker's. name: of the set, where a run has several; the same name
-        gives the same sampler."""
+        Epoch and seed determine the order; with "leased" the seed is that of
+        the first worker. name: of the data set, if a run has several; the same
+        name returns the same sampler."""
         if not hasattr(dataset, "__len__"):
             raise HookeError(
-                f"{type(dataset).__name__} has no length: w.sampler divides "
-                "data sets with a length by the number of the example. Let an "
-                "iterable one give each worker its own part (w.id)")
+                f"{type(dataset).__name__} has no length, but w.sampler "
+                "divides a data set by the indices of its examples; in an "
+                "iterable data set, select the examples of each worker by "
+                "w.id")
         usual = self._group.alone and self.method not in ROUNDS
         if share not in (None, "leased", "sharded"):
-            raise HookeError(f"share={share!r}; there are 'leased' and "
+            raise HookeError(f"share is {share!r}; it has to be 'leased' or "
                              "'sharded'")
         if share == "leased" and not self._group.alone:
-            raise HookeError("share='leased' is for workers of one rank")
+            raise HookeError("share='leased' is not supported for a worker "
+                             "of several ranks; use share='sharded'")
         old = self._samplers.get(name)
         if share == "leased" or (share is None and usual):
             made: Sampler = self._lease(dataset, shuffle, seed, name, old)
         else:
             made = self._share(dataset, shuffle, seed)
             if isinstance(old, LeasedSampler):
-                raise HookeError(f"the sampler {name!r} has leased its data; "
-                                 "one that shares otherwise needs another name")
+                raise HookeError(f"the sampler {name!r} already leases its "
+                                 "data; give a sampler with another share= "
+                                 "another name=")
             if old is not None and old.made_of == made.made_of:
                 made = old
         if made is not old:
@@ -513,8 +522,9 @@ class TorchWorker(Worker):
                old: Optional[Sampler]) -> LeasedSampler:
         if isinstance(old, LeasedSampler) and old.made_of[0] == len(dataset):
             if old.made_of != (len(dataset), shuffle, seed):
-                raise HookeError(f"the sampler {name!r} has another order "
-                                 "(shuffle=, seed=): give this one another name")
+                raise HookeError(f"the sampler {name!r} exists with another "
+                                 "shuffle= or seed=; give this one another "
+                                 "name=")
             return old
         return LeasedSampler(
             Ranges(self._exchange, name, len(dataset), seed), dataset,
@@ -527,8 +537,10 @@ class TorchWorker(Worker):
         if workers is None:
             seed += self.id
         elif self.id >= workers:
-            warnings.warn(f"worker {self.id} of {workers} shares its part with "
-                          f"worker {self.id % workers}", stacklevel=3)
+            warnings.warn(f"workers={workers}, but this is worker {self.id}: "
+                          "it trains on the same examples as worker "
+                          f"{self.id % workers}; set workers= to the number "
+                          "of workers", stacklevel=3)
             part = self.id % workers
         ranks = self._group.size
         return ShareSampler(
@@ -569,8 +581,8 @@ class TorchWorker(Worker):
         loaded before. The learning rates in force then are in force again."""
         self._settle()
         if state["method"] != self.method:
-            raise HookeError(f"a state of method {state['method']}; the "
-                             f"center's is {self.method}")
+            raise HookeError(f"the state is of method {state['method']}, but "
+                             f"the center has {self.method}")
         self._steps = state["steps"]
         self._since = state["steps_since_exchange"]
         self._values.load_masters(state["masters"])
@@ -591,14 +603,16 @@ class TorchWorker(Worker):
             if name in own and own[name].shape == tuple(value.shape):
                 own[name][...] = value.cpu().numpy()
             else:
-                log.warning("worker %d: the state's %s is not used", self.id,
-                            name)
+                log.warning("worker %d: %s of the loaded state is not used",
+                            self.id, name)
 
     def _load_rates(self, rates: list[float]) -> None:
         groups = self._optimizer.param_groups if self._optimizer else []
         if len(rates) != len(groups):
-            log.warning("worker %d: %d learning rates for %d groups of "
-                        "parameters", self.id, len(rates), len(groups))
+            log.warning("worker %d: the loaded state has %d learning rates "
+                        "for %d groups of parameters; only those of the "
+                        "first groups are set",
+                        self.id, len(rates), len(groups))
         for g, rate in zip(groups, rates):
             if isinstance(g["lr"], Tensor):
                 g["lr"].fill_(rate)
@@ -618,37 +632,42 @@ def join(model: nn.Module, optimizer: Any = None,
          telemetry: bool = True, insecure: bool = False,
          wait_seconds: float = 60.0, connect_seconds: float = 60.0,
          lost_seconds: float = 600.0, verbose: bool = True) -> TorchWorker:
-    """Joins a center: the model gets the center's values, or the center the
-    model's if it has none yet, and from then on the optimizer's steps are
-    counted and exchanged.
+    """Joins a center: the model gets the center's values, or the center gets
+    the model's values if it has none yet. From then on the optimizer's steps
+    are counted, and the values are exchanged every ``period`` steps.
 
-    model          on its device; compiled, or in DistributedDataParallel, or
-                   sharded by fully_shard
-    optimizer      any of PyTorch's, hooked and otherwise untouched; None: call
+    model          the model on its device; it may be compiled, wrapped in
+                   DistributedDataParallel, or sharded by fully_shard
+    optimizer      an optimizer of PyTorch, which gets a hook; None: call
                    ``w.step()`` after every step
-    center         address, or those of all shards; default: HOOKE_CENTER
+    center         address of the center, or of all shards; default:
+                   HOOKE_CENTER
     key            file of the cluster key; default: HOOKE_KEY
     period         steps between exchanges; default: the method's (10)
-    workers        how many there are; default: HOOKE_WORKERS
-    worker         which one this is; default: HOOKE_INDEX, or the lowest free
-    method         what the center's has to be; default: whatever it is
-    moving_rate    share of the way to each other; default: 0.5
-    rho            a pull to the center in every gradient; default: none
-    share          called with name and tensor, says "average", "copy" (the last
-                   worker's value, read by those who join), "local" or None: by
-                   default floats are averaged, integers copied
-    overlap_steps  the exchange runs beside so many steps at least; 0: in place.
-                   Default: 1 with method elastic and rho 0, the others cannot
-    overlap_waits  takes effect after exactly so many steps, if need be by waiting
-    compression    of what is sent: "none", "bf16", "int8"
-    hook           False: steps are told with ``w.step()``
-    share_moments  the optimizer's moments are copied to the center at every
-                   exchange, and those who join get them
+    workers        number of workers; default: HOOKE_WORKERS
+    worker         index of this worker; default: HOOKE_INDEX, or the lowest
+                   free index
+    method         required method of the center; default: any
+    moving_rate    share of the difference that an exchange moves; default: 0.5
+    rho            strength of the elastic term in every gradient; default: 0
+    share          function of name and tensor that returns "average", "copy"
+                   (the value of the last worker; workers that join get it),
+                   "local" or None. Default: floats are averaged, integers
+                   copied
+    overlap_steps  minimum number of steps that run during an exchange; 0: the
+                   exchange runs between two steps. Default: 1 with method
+                   elastic and rho 0; other cases have to be 0
+    overlap_waits  an exchange takes effect after exactly overlap_steps steps,
+                   even if the worker has to wait for it
+    compression    of the differences on the network: "none", "bf16", "int8"
+    hook           False: report every step with ``w.step()``
+    share_moments  copies the optimizer's moments to the center at every
+                   exchange; workers that join get them
     ranks          "independent": every rank of torch.distributed is a worker of
-                   its own. Default: the ranks of a DDP model are one worker,
-                   and a bare module is refused where there are several ranks
+                   its own. Default: the ranks of a DDP model are one worker;
+                   other modules are refused if there are several ranks
     telemetry      measures the distance to the center at every exchange
-    insecure       a center on this host may be another user's
+    insecure       allows a center of another user on this host
     wait_seconds, connect_seconds, lost_seconds
                    deadlines: of a round or answer, of the first connection, of
                    a center that does not come back

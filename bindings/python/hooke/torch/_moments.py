@@ -23,11 +23,11 @@ def moments(items: Sequence[Item], optimizer: torch.optim.Optimizer
     """The optimizer's state of these parameters, to be copied."""
     name = type(optimizer).__name__
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise HookeError("share_moments: LBFGS has no state of its own for "
-                         "each parameter")
+        raise HookeError("share_moments: LBFGS is not supported, because it "
+                         "has no state for each parameter")
     if isinstance(optimizer, torch.optim.SparseAdam):
-        raise HookeError("share_moments: SparseAdam counts its steps in a "
-                         "plain number, not in a tensor")
+        raise HookeError("share_moments: SparseAdam is not supported, "
+                         "because its step count is not a tensor")
     if not optimizer.state:
         _make_state(optimizer, name)
     made = []
@@ -54,9 +54,9 @@ def _make_state(optimizer: torch.optim.Optimizer, name: str) -> None:
     try:
         _step_on_zeros(optimizer)
     except Exception as error:
-        raise HookeError(f"share_moments: {name} has no state yet, and makes "
-                         f"none in a step on gradients of zeros: {error}. Make "
-                         "a step before join") from error
+        raise HookeError(f"share_moments: {name} has no state yet, and a step "
+                         f"with zero gradients failed: {error}; make a step "
+                         "before join") from error
     first = next((f for kind, f in _FIRST.items()
                   if isinstance(optimizer, kind)), {})
     known = type(optimizer).__module__.startswith("torch.optim")
@@ -67,8 +67,8 @@ def _make_state(optimizer: torch.optim.Optimizer, name: str) -> None:
                     continue
                 if not known and slot != "step" and bool(value.any()):
                     raise HookeError(
-                        f"share_moments: {slot} of {name} does not begin with "
-                        "zeros. Make a step before join")
+                        f"share_moments: {slot} of {name} does not start with "
+                        "zeros; make a step before join")
                 start = first.get(slot, 0.0)
                 value.fill_(g["lr"] if start == "lr" else start)
 

@@ -67,9 +67,9 @@ class _Counted(Sampler[int]):
 
 
 class ShareSampler(_Counted):
-    """Every ``parts``-th example of an order that seed and epoch decide, the
-    same in every worker: shares do not overlap and together are the dataset.
-    Each pass is the next epoch."""
+    """Every ``parts``-th example in an order that seed and epoch determine. The
+    order is the same in every worker, so the shares do not overlap and together
+    are the data set. Each pass is the next epoch."""
 
     def __init__(self, dataset: Sized, part: int, parts: int, *,
                  shuffle: bool = True, seed: int = 0) -> None:
@@ -84,7 +84,7 @@ class ShareSampler(_Counted):
         return len(range(self._part, self._n, self._parts))
 
     def set_epoch(self, epoch: int) -> None:
-        """Goes on with the beginning of an epoch."""
+        """Continues with the beginning of an epoch."""
         self._begin_at(epoch, 0)
 
     def _begin_at(self, epoch: int, position: int) -> None:
@@ -111,8 +111,8 @@ class ShareSampler(_Counted):
             self._pass + 1, 0)
 
     def state_dict(self) -> dict[str, int]:
-        """The epoch and the number of its examples that were used; those that
-        a DataLoader has fetched ahead are not."""
+        """The epoch and the number of its used examples, without those that a
+        DataLoader has only fetched ahead."""
         epoch, position = self._place()
         return {"epoch": epoch, "position": position}
 
@@ -146,14 +146,14 @@ class _Held:
 
 
 class LeasedSampler(_Counted):
-    """The ranges of a dataset that the center leases to this worker: together
-    the workers go over every example once an epoch, whoever comes, goes or
-    dies.
+    """The ranges of a data set that the center leases to this worker. Together
+    the workers use every example once per epoch, even if workers join, leave
+    or die.
 
-    A pass begins in the center's current epoch. It ends where the next epoch
-    begins, and after ``len(sampler)`` examples: then the next pass takes what
-    is left of this epoch as well. Examples count as used with the exchange
-    that follows the step on them.
+    A pass begins in the center's current epoch. It ends at the end of the
+    epoch, or after ``len(sampler)`` examples; in that case the next pass
+    continues the same epoch. Examples count as used when the exchange that
+    follows the step on them is acknowledged.
     """
 
     def __init__(self, ranges: Ranges, dataset: Sized, *, shuffle: bool,
@@ -171,12 +171,12 @@ class LeasedSampler(_Counted):
         self._kept: Optional[Range] = None  # of the epoch to come
 
     def __len__(self) -> int:
-        """The most that a pass gives: this worker's share of the dataset, or
-        all of it where ``workers=`` does not say how many share it."""
+        """Largest number of examples in a pass: this worker's share of the
+        data set, or all examples if ``workers=`` is unknown."""
         return -(-self._n // self._workers)
 
     def set_epoch(self, epoch: int) -> None:
-        """The center counts epochs."""
+        """Has no effect: the center counts epochs."""
 
     # ---- giving out
 

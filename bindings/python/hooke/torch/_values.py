@@ -93,8 +93,8 @@ def _pinned(n: int, dtype: torch.dtype) -> Tensor:
     try:
         return torch.zeros(n, dtype=dtype, pin_memory=True)
     except RuntimeError as error:
-        log.warning("no pinned memory (%s): copies of %d bytes wait for the "
-                    "device", error, n)
+        log.warning("no pinned memory (%s): copies of %d bytes are "
+                    "synchronous and slower", error, n)
         return torch.zeros(n, dtype=dtype)
 
 
@@ -257,9 +257,10 @@ class Values:
             t = item.tensor()
             c = view[place.offset:place.offset + place.size].view(t.shape)
             if p.grad.is_sparse:
-                raise HookeError(f"{item.name} has a sparse gradient, and the "
-                                 "pull of rho is dense: join with rho=0, or "
-                                 "make the layer without sparse=True")
+                raise HookeError(f"{item.name} has a sparse gradient, but the "
+                                 "elastic term of rho is dense: join with "
+                                 "rho=0, or create the layer without "
+                                 "sparse=True")
             grad = local_part(p.grad)
             if grad.is_complex():
                 grad = torch.view_as_real(grad)

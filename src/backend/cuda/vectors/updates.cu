@@ -157,8 +157,9 @@ static hk_status find_rule(hki_rule_kernel kernel, rule *out) {
         RULES(CASE)
 #undef CASE
     default:
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "cuda: moments in bf16 are for values in host memory");
+        return hki_fail(
+            HK_E_UNSUPPORTED,
+            "cuda: bf16 moments are only supported for values in host memory");
     }
 }
 

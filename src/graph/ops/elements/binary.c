@@ -122,8 +122,8 @@ static hk_status infer_binary(hki_infer *c) {
     const int32_t mode = c->attr->mode;
     const hk_dtype t = c->in[0].dtype;
     if (mode < 0 || mode >= HKI_B_COUNT)
-        return hki_fail(HK_E_INVALID_ARG, "%s: no binary function %d", c->name,
-                        mode);
+        return hki_fail(HK_E_INVALID_ARG, "%s: unknown binary function %d",
+                        c->name, mode);
     if (t != c->in[1].dtype)
         return hki_fail(HK_E_DTYPE, "%s: types %s and %s differ", c->name,
                         hk_dtype_name(t), hk_dtype_name(c->in[1].dtype));

@@ -7,7 +7,7 @@
 static hk_status infer_cast(hki_infer *c) {
     const hk_dtype from = c->in[0].dtype, to = c->attr->dtype;
     if (!hki_dtype_valid(to) || to == HK_STRING || from == HK_STRING)
-        return hki_fail(HK_E_DTYPE, "%s: %s cannot become %s", c->name,
+        return hki_fail(HK_E_DTYPE, "%s: %s cannot be converted to %s", c->name,
                         hk_dtype_name(from), hk_dtype_name(to));
     c->out[0].dtype = to;
     c->out[0].shape = c->in[0].shape;

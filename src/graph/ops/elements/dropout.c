@@ -13,9 +13,9 @@ static hk_status infer_dropout(hki_infer *c) {
         return hki_fail(HK_E_DTYPE, "%s: the rate is %s, not a float type",
                         c->name, hk_dtype_name(c->in[HKI_DROPOUT_RATE].dtype));
     if (c->in[HKI_DROPOUT_RATE].shape.rank != 0)
-        return hki_fail(HK_E_SHAPE, "%s: the rate has shape %s, not a scalar",
-                        c->name,
-                        hki_shape_text(c->in[HKI_DROPOUT_RATE].shape, text));
+        return hki_fail(
+            HK_E_SHAPE, "%s: the rate has shape %s, but has to be a scalar",
+            c->name, hki_shape_text(c->in[HKI_DROPOUT_RATE].shape, text));
     return hki_infer_out(c, 0, c->in[HKI_DROPOUT_X].dtype,
                          c->in[HKI_DROPOUT_X].shape);
 }

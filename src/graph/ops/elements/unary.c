@@ -111,10 +111,10 @@ static double slope(const hki_attr *a, double x, double y) {
 static hk_status infer_unary(hki_infer *c) {
     const bool logic = c->attr->mode == HKI_U_NOT;
     if (logic && c->in[0].dtype != HK_BOOL)
-        return hki_fail(HK_E_DTYPE, "%s: needs bool, got %s", c->name,
+        return hki_fail(HK_E_DTYPE, "%s: needs bool, not %s", c->name,
                         hk_dtype_name(c->in[0].dtype));
     if (!logic && !hki_dtype_is_float(c->in[0].dtype))
-        return hki_fail(HK_E_DTYPE, "%s: needs a float type, got %s", c->name,
+        return hki_fail(HK_E_DTYPE, "%s: needs a float type, not %s", c->name,
                         hk_dtype_name(c->in[0].dtype));
     return hki_infer_out(c, 0, c->in[0].dtype, c->in[0].shape);
 }

@@ -27,8 +27,8 @@ static hk_status conv_shape(const char *name, hki_attr *a, const hk_shape *x,
                             name, tw);
     if (x->dim[3] != w->dim[2] * a->groups)
         return hki_fail(HK_E_SHAPE,
-                        "%s: image %s has %lld channels, filter %s in %d "
-                        "groups wants %lld",
+                        "%s: image %s has %lld channels, but filter %s in %d "
+                        "groups needs %lld",
                         name, tx, (long long)x->dim[3], tw, a->groups,
                         (long long)(w->dim[2] * a->groups));
     if (w->dim[3] % a->groups != 0)

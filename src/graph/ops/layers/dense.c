@@ -15,9 +15,10 @@ static hk_status infer_dense(hki_infer *c) {
     HKI_TRY(hki_check_rank(c, HKI_DENSE_X, "x", 2));
     HKI_TRY(hki_check_rank(c, HKI_DENSE_W, "the weights", 2));
     if (x->dim[1] != w->dim[0])
-        return hki_fail(HK_E_SHAPE,
-                        "%s: x has %lld columns, the weights have %lld rows",
-                        c->name, (long long)x->dim[1], (long long)w->dim[0]);
+        return hki_fail(
+            HK_E_SHAPE,
+            "%s: x has %lld columns, but the weights have %lld rows", c->name,
+            (long long)x->dim[1], (long long)w->dim[0]);
     if (c->n_in > 2 && c->in[HKI_DENSE_B].dtype != 0)
         HKI_TRY(hki_check_vector(c, HKI_DENSE_B, "the bias", w->dim[1]));
     hki_infer_out(c, 0, result, *x);

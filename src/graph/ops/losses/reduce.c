@@ -104,7 +104,7 @@ static hk_status infer_reduce(hki_infer *c) {
     const hk_dtype t = c->in[0].dtype;
     char text[HKI_SHAPE_TEXT];
     if (a->mode < HKI_R_SUM || a->mode > HKI_R_MAX)
-        return hki_fail(HK_E_INVALID_ARG, "%s: no reduction %d", c->name,
+        return hki_fail(HK_E_INVALID_ARG, "%s: unknown reduction %d", c->name,
                         a->mode);
     if (!hki_dtype_is_real(t) &&
         !(hki_dtype_is_index(t) && a->mode != HKI_R_MEAN))
@@ -115,9 +115,10 @@ static hk_status infer_reduce(hki_infer *c) {
                         c->name, a->axes, x->rank);
     for (int i = 0; i < x->rank && a->mode == HKI_R_MAX; i++)
         if ((a->axes >> i & 1u) != 0 && x->dim[i] == 0)
-            return hki_fail(HK_E_SHAPE,
-                            "%s: no maximum over axis %d of the empty %s",
-                            c->name, i, hki_shape_text(*x, text));
+            return hki_fail(
+                HK_E_SHAPE,
+                "%s: there is no maximum over axis %d of the empty %s", c->name,
+                i, hki_shape_text(*x, text));
     c->out[0].dtype = t;
     c->out[0].shape = reduced_shape(x, a->axes, a->keep_dims != 0);
     return HK_OK;

@@ -12,8 +12,8 @@ static hk_status infer_argmax(hki_infer *c) {
     HKI_TRY(hki_axis(c->name, &c->attr->axis, x->rank));
     if (x->dim[c->attr->axis] == 0)
         return hki_fail(HK_E_SHAPE,
-                        "%s: no maximum along axis %d of the empty %s", c->name,
-                        c->attr->axis, hki_shape_text(*x, text));
+                        "%s: there is no maximum along axis %d of the empty %s",
+                        c->name, c->attr->axis, hki_shape_text(*x, text));
     hk_shape s = {0};
     for (int i = 0; i < x->rank; i++)
         if (i != c->attr->axis)

@@ -387,12 +387,11 @@ hk_node *hk_lookup(hk_graph *g, hk_node *table, hk_node *indices) {
                               table == NULL ? "the table" : "the indices");
     hk_shape s = indices->shape;
     if (s.rank == HK_MAX_RANK || table->shape.rank != 2)
-        return hki_graph_fail(g, HK_E_SHAPE,
-                              "embedding_lookup: needs a table of 2 "
-                              "dimensions (has %d) and indices of up to %d "
-                              "(shape %s)",
-                              table->shape.rank, HK_MAX_RANK - 1,
-                              hki_shape_text(s, text));
+        return hki_graph_fail(
+            g, HK_E_SHAPE,
+            "embedding_lookup: needs a table of 2 dimensions (it has %d) and "
+            "indices of at most %d dimensions (their shape is %s)",
+            table->shape.rank, HK_MAX_RANK - 1, hki_shape_text(s, text));
     const hk_status status = hki_dim_count("embedding_lookup", s, &n);
     if (status != HK_OK)
         return hki_graph_fail(g, status, "%s", hk_last_error());

@@ -10,13 +10,16 @@ static hk_status infer_one_hot(hki_infer *c) {
         return hki_fail(HK_E_DTYPE, "%s: indices are %s, not int32 or int64",
                         c->name, hk_dtype_name(c->in[0].dtype));
     if (!hki_dtype_valid(t) || t == HK_STRING)
-        return hki_fail(HK_E_DTYPE, "%s: no ones and zeros of type %s", c->name,
+        return hki_fail(HK_E_DTYPE,
+                        "%s: there are no ones and zeros of type %s", c->name,
                         hk_dtype_name(t));
     if (c->attr->n < 0)
-        return hki_fail(HK_E_INVALID_ARG, "%s: depth %lld", c->name,
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: depth is %lld; it has to be at least 1", c->name,
                         (long long)c->attr->n);
     if (idx->rank >= HK_MAX_RANK)
-        return hki_fail(HK_E_SHAPE, "%s: no room for an axis behind %s",
+        return hki_fail(HK_E_SHAPE,
+                        "%s: %s has too many dimensions for another axis",
                         c->name, hki_shape_text(*idx, text));
     hk_shape s = *idx;
     s.dim[s.rank++] = c->attr->n;

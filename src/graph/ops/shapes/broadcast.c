@@ -17,7 +17,7 @@ static hk_status infer_broadcast_to(hki_infer *c) {
                         hki_shape_text(c->in[0].shape, tx),
                         hki_shape_text(s, ts));
     if (c->attr->mode == HKI_R_MEAN && !hki_dtype_is_real(c->in[0].dtype))
-        return hki_fail(HK_E_DTYPE, "%s: needs a float type, got %s", c->name,
+        return hki_fail(HK_E_DTYPE, "%s: needs a float type, not %s", c->name,
                         hk_dtype_name(c->in[0].dtype));
     return hki_infer_out(c, 0, c->in[0].dtype, s);
 }

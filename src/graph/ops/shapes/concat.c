@@ -15,7 +15,7 @@ static hk_status check_input(const hki_infer *c, int i) {
         fits = k == c->attr->axis || x->dim[k] == x0->dim[k];
     if (!fits) {
         char t0[HKI_SHAPE_TEXT], t[HKI_SHAPE_TEXT];
-        return hki_fail(HK_E_SHAPE, "%s: %s and %s differ beside axis %d",
+        return hki_fail(HK_E_SHAPE, "%s: %s and %s differ outside of axis %d",
                         c->name, hki_shape_text(*x0, t0), hki_shape_text(*x, t),
                         c->attr->axis);
     }

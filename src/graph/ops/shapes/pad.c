@@ -34,7 +34,7 @@ static hk_status to_plain_form(const hki_infer *c) {
             return HK_OK;
         if (__builtin_add_overflow(a->dims[i], x->dim[i], &end) ||
             end > a->dims2[i])
-            return hki_fail(HK_E_SHAPE, "%s: %s from %lld on leaves %s",
+            return hki_fail(HK_E_SHAPE, "%s: %s from %lld on exceeds %s",
                             c->name, hki_shape_text(*x, tx),
                             (long long)a->dims[i], hki_shape_text(y, ty));
     }
@@ -101,9 +101,10 @@ hk_node *hk_pad(hk_graph *g, hk_node *x, const int64_t *before,
     hki_attr attr = {.rank = x->shape.rank};
     for (int i = 0; i < x->shape.rank; i++) {
         if (before[i] < 0 || after[i] < 0)
-            return hki_graph_fail(g, HK_E_INVALID_ARG,
-                                  "pad: %lld before and %lld after axis %d",
-                                  (long long)before[i], (long long)after[i], i);
+            return hki_graph_fail(
+                g, HK_E_INVALID_ARG,
+                "pad: %lld before and %lld after axis %d are out of range",
+                (long long)before[i], (long long)after[i], i);
         attr.dims[i] = before[i];
         attr.dims2[i] = after[i];
     }

@@ -15,7 +15,7 @@ static hk_status infer_reshape(hki_infer *c) {
     HKI_TRY(hki_dim_count(c->name, s, &to));
     if (from != to)
         return hki_fail(
-            HK_E_SHAPE, "%s: %s has another number of elements than %s",
+            HK_E_SHAPE, "%s: %s and %s have different numbers of elements",
             c->name, hki_shape_text(c->in[0].shape, tf), hki_shape_text(s, tt));
     return HK_OK;
 }

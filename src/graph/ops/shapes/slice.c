@@ -24,11 +24,11 @@ static hk_status infer_slice(hki_infer *c) {
                         a->rank, x->rank);
     for (int i = 0; i < x->rank; i++)
         if (!inside(a->dims[i], a->dims2[i], x->dim[i]))
-            return hki_fail(HK_E_SHAPE,
-                            "%s: %lld elements from %lld on along axis %d "
-                            "leave %s",
-                            c->name, (long long)a->dims2[i],
-                            (long long)a->dims[i], i, hki_shape_text(*x, text));
+            return hki_fail(
+                HK_E_SHAPE,
+                "%s: %lld elements from %lld on along axis %d exceed %s",
+                c->name, (long long)a->dims2[i], (long long)a->dims[i], i,
+                hki_shape_text(*x, text));
     return hki_infer_out(c, 0, c->in[0].dtype,
                          hk_shape_make(a->rank, a->dims2));
 }

@@ -7,12 +7,14 @@
 static hk_status infer_assign_moving(hki_infer *c) {
     char tv[HKI_SHAPE_TEXT], tx[HKI_SHAPE_TEXT];
     if (!hki_dtype_is_real(c->in[0].dtype) || c->in[1].dtype != c->in[0].dtype)
-        return hki_fail(HK_E_DTYPE, "%s: a %s variable and a %s value", c->name,
-                        hk_dtype_name(c->in[0].dtype),
+        return hki_fail(HK_E_DTYPE,
+                        "%s: the variable has type %s, but the value %s",
+                        c->name, hk_dtype_name(c->in[0].dtype),
                         hk_dtype_name(c->in[1].dtype));
     if (!hk_shape_equal(c->in[0].shape, c->in[1].shape))
-        return hki_fail(HK_E_SHAPE, "%s: variable %s, value %s", c->name,
-                        hki_shape_text(c->in[0].shape, tv),
+        return hki_fail(HK_E_SHAPE,
+                        "%s: the variable has shape %s, but the value %s",
+                        c->name, hki_shape_text(c->in[0].shape, tv),
                         hki_shape_text(c->in[1].shape, tx));
     return hki_infer_out(c, 0, c->in[0].dtype, c->in[0].shape);
 }

@@ -69,9 +69,10 @@ static hk_node *random_node(hk_graph *g, const hk_shape *shape, int32_t mode,
 hk_node *hk_random_normal(hk_graph *g, hk_shape shape, double mean,
                           double stddev) {
     if (!isfinite(mean) || !isfinite(stddev) || stddev < 0.0)
-        return hki_graph_fail(g, HK_E_INVALID_ARG,
-                              "random_normal: mean %g, standard deviation %g",
-                              mean, stddev);
+        return hki_graph_fail(
+            g, HK_E_INVALID_ARG,
+            "random_normal: mean %g or standard deviation %g is out of range",
+            mean, stddev);
     return random_node(g, &shape, RANDOM_NORMAL, mean, stddev);
 }
 

@@ -40,26 +40,30 @@ hk_node *hk_input(hk_graph *g, const char *name, hk_dtype t, hk_shape shape) {
     if (!hki_graph_ok(g))
         return NULL;
     if (name == NULL || name[0] == '\0')
-        return hki_graph_fail(g, HK_E_INVALID_ARG, "input: no name");
+        return hki_graph_fail(g, HK_E_INVALID_ARG,
+                              "input: the name is missing");
     if (!hki_dtype_valid(t) || t == HK_STRING || t == HK_BF16)
         return hki_graph_fail(g, HK_E_DTYPE, "input %s: type %s cannot be fed",
                               name, hk_dtype_name(t));
     int64_t count;
     if (shape.rank < 0 || shape.rank > HK_MAX_RANK ||
         hki_dim_count(name, shape, &count) != HK_OK)
-        return hki_graph_fail(g, HK_E_SHAPE, "input %s: bad shape", name);
+        return hki_graph_fail(g, HK_E_SHAPE, "input %s: invalid shape", name);
     for (size_t i = 0; i < g->inputs.n; i++)
         if (strcmp(g->inputs.data[i].name, name) == 0)
-            return hki_graph_fail(g, HK_E_EXISTS, "input %s exists", name);
+            return hki_graph_fail(g, HK_E_EXISTS, "input %s exists already",
+                                  name);
     if (HKI_LIST_ROOM(g->inputs) != HK_OK)
-        return hki_graph_fail(g, HK_E_NO_MEMORY, "input %s: no memory", name);
+        return hki_graph_fail(g, HK_E_NO_MEMORY, "input %s: out of memory",
+                              name);
     const hki_attr a = source_attr(g->inputs.n, t, shape);
     hk_node *x = hki_emit(g, HKI_OP_input, &a, NULL, 0);
     if (x == NULL)
         return NULL;
     hki_named in = {.node = x};
     if (hki_arena_strdup(&g->arena, name, &in.name) != HK_OK)
-        return hki_graph_fail(g, HK_E_NO_MEMORY, "input %s: no memory", name);
+        return hki_graph_fail(g, HK_E_NO_MEMORY, "input %s: out of memory",
+                              name);
     x->call->name = in.name;
     g->inputs.data[g->inputs.n++] = in;
     return x;
@@ -69,7 +73,7 @@ hk_node *hki_constant_node(hk_graph *g, hk_tensor *value) {
     if (!hki_graph_ok(g))
         return NULL;
     if (HKI_LIST_ROOM(g->constants) != HK_OK)
-        return hki_graph_fail(g, HK_E_NO_MEMORY, "constant: no memory");
+        return hki_graph_fail(g, HK_E_NO_MEMORY, "constant: out of memory");
     const hki_attr a = source_attr(g->constants.n, hk_tensor_dtype(value),
                                    hk_tensor_shape(value));
     g->constants.data[g->constants.n++] = hk_tensor_retain(value);
@@ -82,8 +86,8 @@ hk_node *hk_constant(hk_graph *g, const hk_tensor *value) {
     if (value == NULL || hk_tensor_dtype(value) == HK_STRING ||
         hk_tensor_dtype(value) == HK_BF16)
         return hki_graph_fail(g, HK_E_DTYPE,
-                              "constant: no value, or a type that graphs do "
-                              "not take");
+                              "constant: the value is missing, or graphs do "
+                              "not support its type");
     hk_tensor *copy;
     hk_dtype t = hk_tensor_dtype(value);
     if (t == HK_F32 || t == HK_F64)
@@ -148,7 +152,7 @@ hk_node *hk_param_scalar(hk_graph *g, const char *name, float dflt) {
         if (strcmp(g->scalars.data[i].name, name) == 0)
             return g->scalars.data[i].node;
     if (HKI_LIST_ROOM(g->scalars) != HK_OK)
-        return hki_graph_fail(g, HK_E_NO_MEMORY, "scalar: no memory");
+        return hki_graph_fail(g, HK_E_NO_MEMORY, "scalar: out of memory");
     const hk_shape shape = hk_shape_make(0, NULL);
     const hki_attr a = source_attr(g->scalars.n, g->float_type, shape);
     hk_node *x = hki_emit(g, HKI_OP_scalar, &a, NULL, 0);
@@ -156,7 +160,7 @@ hk_node *hk_param_scalar(hk_graph *g, const char *name, float dflt) {
         return NULL;
     hki_scalar_slot sc = {.dflt = dflt, .node = x};
     if (hki_arena_strdup(&g->arena, name, &sc.name) != HK_OK)
-        return hki_graph_fail(g, HK_E_NO_MEMORY, "scalar: no memory");
+        return hki_graph_fail(g, HK_E_NO_MEMORY, "scalar: out of memory");
     x->call->name = sc.name;
     g->scalars.data[g->scalars.n++] = sc;
     return x;
