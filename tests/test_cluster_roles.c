@@ -594,6 +594,33 @@ static void test_failed_workers(void **state) {
     }
 }
 
+// A center that is started again after its last worker has failed: it waits for
+// another one, too, and ends as if nothing had happened to it.
+static void test_failed_before_a_restart(void **state) {
+    (void)state;
+    for (int comes = 0; comes < 2; comes++) {
+        bed b;
+        hand h = {.fails_at = 20};
+        bed_init(&b);
+        bed_start(&b);
+        hand_start(&h, &b, 0);
+        hand_join(&h);
+        if (comes) { // and leaves, which is no failure
+            h = (hand){0};
+            hand_start(&h, &b, 0);
+            while (h.steps < 10)
+                breathe(&h);
+            hk_request_stop(h.ctx, 15);
+            hand_join(&h);
+        }
+        hk_role_center_stop(b.center);
+        b.linger_ms = 300;
+        bed_start(&b);
+        check_failed(&b, comes ? NULL : "worker 0: row 7 of worker 0's", NULL);
+        bed_deinit(&b);
+    }
+}
+
 static void test_nobody_comes(void **state) {
     (void)state;
     bed b;
@@ -1187,6 +1214,7 @@ int main(void) {
         cmocka_unit_test(test_limits_of_a_worker),
         cmocka_unit_test(test_limits_of_the_center),
         cmocka_unit_test(test_failed_workers),
+        cmocka_unit_test(test_failed_before_a_restart),
         cmocka_unit_test(test_nobody_comes),
         cmocka_unit_test(test_everybody_leaves),
         cmocka_unit_test(test_last_difference),

@@ -279,6 +279,103 @@ static void test_file(void **state) {
     assert_ok(hki_file_remove(path));
 }
 
+// The error of the worker that `texts` has; "": it has not failed.
+static bool has_text(void *texts, uint32_t worker, char *out, size_t size) {
+    snprintf(out, size, "%s", ((const char *const *)texts)[worker]);
+    return out[0] != '\0';
+}
+
+static void note(hki_run_memory *k, const char *const *texts) {
+    for (uint32_t i = 0; i < 4; i++)
+        hki_run_memory_note_failure(k, i, has_text, (void *)(uintptr_t)texts);
+}
+
+static void check_failures(hki_run_memory *k, const char *const *texts) {
+    char text[HKI_FAILURE_TEXT];
+    for (uint32_t i = 0; i < 4; i++) {
+        const bool failed = hki_run_memory_failure(k, i, text, sizeof text);
+        assert_int_equal(failed, texts[i][0] != '\0');
+        if (failed)
+            assert_string_equal(text, texts[i]);
+    }
+}
+
+// A start of another process; what was there is killed.
+static hki_run_memory *start_again(hki_run_memory *k, const char *path) {
+    hki_run_memory *again;
+    assert_ok(hki_run_memory_create(NULL, path, 0, &again));
+    hki_run_memory_destroy(k);
+    return again;
+}
+
+// Who has failed is in the file as soon as it is known.
+static void test_failures(void **state) {
+    (void)state;
+    char path[128], longest[HKI_FAILURE_TEXT];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    const char *const steps[][4] = {{"", "", "", ""},
+                                    {"", "", "no disk", ""},
+                                    {longest, "", "no disk", "b"},
+                                    {longest, "a", "no memory", "b"},
+                                    {"", "a", "no memory", ""},
+                                    {"", "", "", ""}};
+    hki_run_memory *k;
+    HKI_SCOPED(hki_buf_deinit) hki_buf before = {0};
+    snprintf(path, sizeof path, "%s/failures.run", test_folder);
+    assert_ok(hki_run_memory_create(NULL, path, 0, &k));
+    declare(k, 16, 2);
+    assert_int_equal(call(k, HKI_CALL_DONE, 9, 1, 1, 0, 0).status, HK_OK);
+    for (size_t i = 0; i < HKI_COUNT(steps); i++) {
+        note(k, steps[i]);
+        check_failures(k, steps[i]);
+        k = start_again(k, path);
+        check_failures(k, steps[i]);
+        assert_true(hki_run_memory_is_done(k, 9));
+        if (i == 2)
+            assert_ok(hki_run_memory_put(k, &before));
+    }
+    // Back to a snapshot: who has failed since is not forgotten, and who has
+    // come back has not failed again.
+    note(k, steps[1]);
+    assert_ok(hki_run_memory_restore(k, &before));
+    check_failures(k, steps[1]);
+    k = start_again(k, path);
+    check_failures(k, steps[1]);
+    hki_run_memory_destroy(k);
+    assert_ok(hki_file_remove(path));
+}
+
+// The failures of a file that has them are as long as it says.
+static void test_bad_failures(void **state) {
+    (void)state;
+    static const char *const texts[] = {"", "one", "", "three"};
+    HKI_SCOPED(hki_buf_deinit) hki_buf b = {0};
+    hki_run_memory *k;
+    assert_ok(hki_run_memory_create(NULL, NULL, 0, &k));
+    note(k, texts);
+    assert_ok(hki_run_memory_put(k, &b));
+    uint8_t *const list = (uint8_t *)b.data + b.size - 8 - (4 + 11 + 13);
+    assert_int_equal(hki_get_u32(list), 2);
+    static const struct {
+        size_t at;
+        uint32_t value;
+    } bad[] = {{0, 0},    {0, 1},  {0, 3},   {0, 1u << 30}, {4, 3},
+               {8, 0},    {8, 11}, {8, 256}, {8, ~0u},      {15, 1},
+               {15, ~0u}, {19, 4}, {19, 6}};
+    for (size_t i = 0; i < HKI_COUNT(bad); i++) {
+        const uint32_t was = hki_get_u32(list + bad[i].at);
+        hki_put_u32(list + bad[i].at, bad[i].value);
+        hki_put_u64((uint8_t *)b.data + b.size - 8,
+                    hki_hash(HKI_HASH_INIT, b.data, b.size - 8));
+        if (hki_run_memory_restore(k, &b) != HK_E_DATA)
+            fail_msg("case %zu was taken", i);
+        hki_put_u32(list + bad[i].at, was);
+    }
+    check_failures(k, texts);
+    hki_run_memory_destroy(k);
+}
+
 // The memory of a center whose file is gone is of another run.
 static void test_left_over(void **state) {
     (void)state;
@@ -693,6 +790,8 @@ int main(void) {
         cmocka_unit_test(test_restarted_worker),
         cmocka_unit_test(test_replaced_process),
         cmocka_unit_test(test_file),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_bad_failures),
         cmocka_unit_test(test_left_over),
         cmocka_unit_test(test_private),
         cmocka_unit_test(test_version_1),

@@ -1,5 +1,6 @@
 // Inputs: bytes of files and pipes, from any place of them; and what is read
 // of servers' answers and of ~/.aws. tests/remote has the servers.
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include "fetch/fetch.h"
@@ -91,6 +92,95 @@ static void test_head(void **state) {
     assert_status(hk_file_head("/no/such/file", head, 10, &got),
                   HK_E_NOT_FOUND);
     hk_test_alloc_failures("input", open_and_peek, path);
+    folder_remove(&d);
+}
+
+typedef struct seen {
+    const char *path;
+    uint64_t first, n; // bytes in a row, from the first one on
+    bool ended;
+    uint8_t bytes[SIZE];
+} seen;
+
+static void see(void *user, const char *path, const hk_file_state *state,
+                uint64_t offset, const void *bytes, size_t size) {
+    seen *const s = user;
+    assert_string_equal(path, s->path);
+    assert_int_equal(state->size, SIZE);
+    if (s->n == 0)
+        s->first = offset;
+    assert_int_equal(offset, s->first + s->n);
+    assert_true(offset + size <= SIZE);
+    memcpy(s->bytes + offset, bytes, size);
+    s->n += size;
+    s->ended = size == 0;
+}
+
+static hk_status observe_nothing(void *path) {
+    seen s = {.path = path};
+    return hk_file_observe(path, 0, see, &s);
+}
+
+// Bytes that were peeked at are reported once, as they are read.
+static void test_observed(void **state) {
+    (void)state;
+    folder d;
+    char path[512];
+    uint8_t bytes[SIZE], head[HKI_INPUT_PEEK];
+    hki_input *in;
+    size_t got;
+    fill(bytes);
+    folder_make(&d);
+    write_file(folder_path(&d, "file", path), bytes, SIZE);
+    for (size_t at = 0; at <= SIZE; at += 250) {
+        seen s = {.path = path}, again = {.path = path};
+        assert_ok(hki_input_open(path, NULL, &in));
+        assert_ok(hki_input_observe(in, see, &s));
+        if (at > 0)
+            assert_ok(hki_input_seek(in, at));
+        assert_ok(hki_input_peek(in, head, sizeof head, &got));
+        read_rest(in, bytes, at, 77);
+        hki_input_close(in);
+        assert_ok(hk_file_observe(path, at, see, &again));
+        assert_true(s.ended && again.ended);
+        assert_int_equal(s.first, at);
+        assert_int_equal(again.first, at);
+        assert_int_equal(s.n, SIZE - at);
+        assert_int_equal(again.n, SIZE - at);
+        assert_memory_equal(s.bytes + at, bytes + at, SIZE - at);
+        assert_memory_equal(again.bytes + at, bytes + at, SIZE - at);
+    }
+    assert_status(hk_file_observe(path, SIZE + 1, see, NULL), HK_E_DATA);
+    assert_status(hk_file_observe(NULL, 0, see, NULL), HK_E_INVALID_ARG);
+    assert_status(hk_file_observe(path, 0, NULL, NULL), HK_E_INVALID_ARG);
+    hk_test_alloc_failures("observe", observe_nothing, path);
+    folder_remove(&d);
+}
+
+static void test_state(void **state) {
+    (void)state;
+    folder d;
+    char path[512], pipe[512];
+    uint8_t bytes[SIZE];
+    hk_file_state s;
+    fill(bytes);
+    folder_make(&d);
+    write_file(folder_path(&d, "file", path), bytes, SIZE);
+    const struct timespec times[2] = {{5, 0}, {7, 11}};
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    assert_ok(hk_file_get_state(path, &s));
+    assert_int_equal(s.size, SIZE);
+    assert_int_equal(s.modified_ns, 7000000011);
+    assert_string_equal(s.tag, "");
+    // Nobody waits for a pipe's writer.
+    assert_int_equal(mkfifo(folder_path(&d, "pipe", pipe), 0600), 0);
+    assert_ok(hk_file_get_state(pipe, &s));
+    assert_int_equal(s.size, -1);
+    assert_int_equal(s.modified_ns, 0);
+    assert_status(hk_file_get_state("/no/such/file", &s), HK_E_NOT_FOUND);
+    assert_status(hk_file_get_state("ftp://h/f", &s), HK_E_UNSUPPORTED);
+    assert_status(hk_file_get_state(NULL, &s), HK_E_INVALID_ARG);
+    assert_status(hk_file_get_state(path, NULL), HK_E_INVALID_ARG);
     folder_remove(&d);
 }
 
@@ -319,6 +409,8 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_file),
         cmocka_unit_test(test_head),
+        cmocka_unit_test(test_observed),
+        cmocka_unit_test(test_state),
         cmocka_unit_test(test_pipe),
         cmocka_unit_test(test_urls),
         cmocka_unit_test(test_targets),

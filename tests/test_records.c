@@ -123,6 +123,16 @@ static void add_records(hk_bed *b, const char *name, hki_packing packing,
     hki_buf_deinit(&file);
 }
 
+static void add_seen(void *user, const char *path, const hk_file_state *state,
+                     uint64_t offset, const void *bytes, size_t size) {
+    hki_buf *const seen = user;
+    (void)path, (void)state;
+    if (offset == 0)
+        seen->size = 0;
+    assert_int_equal(offset, seen->size);
+    assert_ok(hki_buf_add(seen, bytes, size));
+}
+
 static void test_tfrecord(void **state) {
     (void)state;
     hk_bed b;
@@ -142,6 +152,19 @@ static void test_tfrecord(void **state) {
                  -1, "'in' 'zlib'");
     o.compression = HK_COMPRESSION_GZIP;
     hk_check_run("gzip", hk_data_tfrecord(&b.files[2], 1, &o), -1, "'in' 'gz'");
+    // An observer gets the bytes of the file, packed.
+    hki_buf seen = {0};
+    uint8_t packed[512];
+    size_t size;
+    o.observer = add_seen;
+    o.observer_user = &seen;
+    hk_check_run("observed", hk_data_tfrecord(&b.files[2], 1, &o), -1,
+                 "'in' 'gz'");
+    assert_ok(hk_file_head(b.files[2], packed, sizeof packed, &size));
+    assert_true(size < sizeof packed);
+    assert_int_equal(seen.size, size);
+    assert_memory_equal(seen.data, packed, size);
+    hki_buf_deinit(&seen);
     // The bytes of one record, as TF wrote them.
     uint8_t bytes[64];
     const size_t n = from_hex("0300000000000000b099490e666f6f618abefe"

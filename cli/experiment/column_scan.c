@@ -275,11 +275,13 @@ int scan_table(const data_user *u, const char *const *files, size_t n,
         if (label && strcmp(d->names[i], label) == 0)
             out->label = i;
     }
+    data_user all = *u;
+    all.learning = true;
     scan *s = cli_alloc(sizeof *s);
     s->f = out;
     s->strip = tree_text(data_get(u, "label_strip"), NULL);
     CLI_SCOPED(hk_dataset_release_at)
-    hk_dataset *rows = texts_of(u, files, n, d);
+    hk_dataset *rows = texts_of(&all, files, n, d);
     CLI_SCOPED(hk_iter_destroy_at) hk_iter *it = NULL;
     const hk_element *e;
     hk_status status = hk_iter_create(rows, NULL, &it);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "experiment/resume.h"
 
 // One table a process; hung here because an experiment is opened once.
 static table *opened;
@@ -218,6 +219,8 @@ static int learn_all(table *t, const data_user *u, const char *source) {
         failed = table_learn_tfrecord(t, u);
     else
         failed = table_learn_csv(t, u, (const char *const *)files, n);
+    if (!failed)
+        fingerprints_learned(u->x);
     for (size_t i = 0; i < n; i++)
         free(files[i]);
     free(files);

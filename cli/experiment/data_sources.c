@@ -7,6 +7,7 @@
 #include "hooke/digits.h"
 #include "hooke/image.h"
 #include "experiment/csv_table.h"
+#include "experiment/resume.h"
 
 static char *index_folder;
 
@@ -19,6 +20,7 @@ hk_file_options data_file_options(const data_user *u) {
     hk_file_options o;
     hk_file_options_init(&o, sizeof o);
     o.index_folder = index_folder;
+    o.observer = u->learning ? fingerprints_observe : NULL;
     const char *c = tree_text(data_get(u, "compression"), "auto");
     o.compression = strcmp(c, "gzip") == 0   ? HK_COMPRESSION_GZIP
                     : strcmp(c, "zlib") == 0 ? HK_COMPRESSION_ZLIB

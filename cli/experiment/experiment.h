@@ -113,6 +113,7 @@ typedef struct data_user {
     const char *override;
     bool repeat;   // training without a number of epochs: again and again
     bool whole;    // every row, whichever set it is in
+    bool learning; // the rows are read to learn a table
     bool stranger; // a worker that does not know its number: an own order
     int64_t part;  // counted from 0
     int64_t parts; // that several processes evaluate or predict; 0: all of it

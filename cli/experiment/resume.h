@@ -6,6 +6,7 @@
 #ifndef CLI_RESUME_H
 #define CLI_RESUME_H
 #include "experiment/experiment.h"
+#include "hooke/fetch.h"
 
 typedef enum resume_rule {
     RESUME_UNDECIDED = 0, // a key without a rule is a defect of the table
@@ -36,9 +37,16 @@ int resume_check_model(const cli_args *a, const experiment *x,
 
 // data.json of a model_dir; NULL: it has none.
 tree *fingerprints_read(const char *model_dir);
-// Writes data.json: number, size, newest modification time and, where they are
-// few bytes, a hash of the files of each key. 0 or an exit code after a
-// message.
+// An hk_file_observer of files that a table is learned from.
+void fingerprints_observe(void *user, const char *path,
+                          const hk_file_state *state, uint64_t offset,
+                          const void *bytes, size_t size);
+// The table has been learned.
+void fingerprints_learned(const experiment *x);
+// Writes data.json: number, size, newest modification time or the servers'
+// words for the version, and a hash of the files of each key: of a table that
+// this process has learned, and of others where they are few bytes. 0 or an
+// exit code after a message.
 int fingerprints_save(const experiment *x, const char *model_dir);
 // Are the files of a key known now and before?
 bool fingerprints_cover(const tree *before, const experiment *x,

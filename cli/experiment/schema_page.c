@@ -81,8 +81,9 @@ void schema_page(FILE *f) {
         "error; start over with `--fresh`, or use another folder with `-d`. "
         "For `data.<set>` the column describes train; keys of eval and test "
         "change with a notice, except `data.test.share`, and those of predict "
-        "without one. Files are compared by content (tables up to 1 GB) or by "
-        "size and modification time.\n",
+        "without one. Tables are compared by content, other files by size and "
+        "modification time, and other files at URLs by size and by the ETag "
+        "and Last-Modified of the server.\n",
         intro);
     for (size_t i = 0; schema_keys[i].path; i++) {
         const schema_key *k = &schema_keys[i];

@@ -88,7 +88,8 @@ static void look_at_lists(table *t, const hk_element *e) {
 // labels: whether their words and classes are to be found, too.
 static hk_status look_at_all(table *t, const data_user *u, bool labels,
                              look *l) {
-    const data_user all = {.x = u->x, .set = u->set, .whole = true};
+    const data_user all = {
+        .x = u->x, .set = u->set, .whole = true, .learning = true};
     CLI_SCOPED(hk_dataset_release_at) hk_dataset *d = data_examples(&all);
     CLI_SCOPED(hk_iter_destroy_at) hk_iter *it = NULL;
     const hk_element *e;

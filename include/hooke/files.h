@@ -24,6 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "hooke/data.h"
+#include "hooke/fetch.h"
 #include "hooke/status.h"
 #include "hooke/tensor.h"
 
@@ -64,6 +65,10 @@ typedef struct hk_file_options {
     // Where the index of a file goes that cannot be kept beside it; copied.
     // NULL: nowhere, and it is made by every process.
     const char *index_folder;
+    // Gets all bytes that are read of the files, in the order of reading. NULL:
+    // nobody does.
+    hk_file_observer observer;
+    void *observer_user;
 } hk_file_options;
 HK_API void hk_file_options_init(hk_file_options *opt, size_t struct_size);
 

@@ -19,6 +19,7 @@
 #include "hooke/event.h"
 #include "hooke/export.h"
 #include "hooke/feature.h"
+#include "hooke/fetch.h"
 #include "hooke/files.h"
 #include "hooke/gradproc.h"
 #include "hooke/graph.h"

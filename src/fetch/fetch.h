@@ -6,6 +6,7 @@
 #ifndef HKI_FETCH_H
 #define HKI_FETCH_H
 #include "base/base.h"
+#include "hooke/fetch.h"
 
 typedef struct hki_input hki_input; // opaque
 
@@ -23,6 +24,11 @@ void hki_input_close(hki_input *in); // NULL is allowed
 const char *hki_input_path(const hki_input *in);
 // False: nobody knows it, as of a pipe.
 bool hki_input_size(const hki_input *in, uint64_t *size);
+// As it was when the input was opened.
+hk_status hki_input_state(const hki_input *in, hk_file_state *out);
+// Reports what is read from now on.
+hk_status hki_input_observe(hki_input *in, hk_file_observer observer,
+                            void *user);
 // At least 1 byte unless at the end (*got 0).
 hk_status hki_input_read(hki_input *in, void *out, size_t capacity,
                          size_t *got);

@@ -8,7 +8,8 @@
 #include "fetch/fetch.h"
 #include "fetch/remote/http.h"
 
-#define MOST ((size_t)1 << 30) // bytes of one read
+#define MOST ((size_t)1 << 30)     // bytes of one read
+#define OBSERVED ((size_t)1 << 20) // of a read for an observer alone
 
 struct hki_input {
     char *path;
@@ -17,6 +18,10 @@ struct hki_input {
     // What was peeked at comes first: a pipe gives its bytes once.
     uint8_t head[HKI_INPUT_PEEK];
     size_t head_begin, head_end;
+    uint64_t position;         // of the next read
+    hk_file_observer observer; // NULL: nobody
+    void *observer_user;
+    hk_file_state state; // what the observer is told
 };
 
 static atomic_uint_fast64_t bytes_read;
@@ -53,11 +58,17 @@ static hk_status read_some(const hki_input *in, void *out, size_t capacity,
 hk_status hki_input_read(hki_input *in, void *out, size_t capacity,
                          size_t *got) {
     const size_t held = HKI_MIN(in->head_end - in->head_begin, capacity);
-    if (held == 0)
-        return read_some(in, out, capacity, got);
-    memcpy(out, in->head + in->head_begin, held);
-    in->head_begin += held;
-    *got = held;
+    if (held == 0) {
+        HKI_TRY(read_some(in, out, capacity, got));
+    } else {
+        memcpy(out, in->head + in->head_begin, held);
+        in->head_begin += held;
+        *got = held;
+    }
+    if (in->observer != NULL)
+        in->observer(in->observer_user, in->path, &in->state, in->position, out,
+                     *got);
+    in->position += *got;
     return HK_OK;
 }
 
@@ -80,7 +91,7 @@ hk_status hki_input_peek(hki_input *in, void *out, size_t size, size_t *got) {
 bool hki_input_size(const hki_input *in, uint64_t *size) {
     struct stat st;
     if (in->ahead != NULL) {
-        *size = hki_ahead_size(in->ahead);
+        *size = hki_ahead_version(in->ahead)->size;
         return true;
     }
     if (fstat(in->fd, &st) != 0 || !S_ISREG(st.st_mode))
@@ -106,11 +117,93 @@ hk_status hki_input_seek(hki_input *in, uint64_t position) {
     HKI_TRY(in->ahead != NULL ? hki_ahead_seek(in->ahead, position)
                               : seek_file(in, position));
     in->head_begin = in->head_end = 0;
+    in->position = position;
     return HK_OK;
 }
 
 const char *hki_input_path(const hki_input *in) {
     return in->path;
+}
+
+// ---- state -----------------------------------------------------------------
+
+static void take_stat(const struct stat *st, hk_file_state *out) {
+    *out = (hk_file_state){.size = -1};
+    if (!S_ISREG(st->st_mode))
+        return;
+    out->size = st->st_size;
+    out->modified_ns =
+        (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+}
+
+static void take_version(const hki_version *v, hk_file_state *out) {
+    *out = (hk_file_state){.size = (int64_t)v->size};
+    memcpy(out->tag, v->tag, sizeof v->tag);
+    memcpy(out->modified, v->modified, sizeof v->modified);
+}
+
+hk_status hki_input_state(const hki_input *in, hk_file_state *out) {
+    struct stat st;
+    if (in->ahead != NULL) {
+        take_version(hki_ahead_version(in->ahead), out);
+        return HK_OK;
+    }
+    if (fstat(in->fd, &st) != 0)
+        return hki_io_fail(errno, in->path, "stat");
+    take_stat(&st, out);
+    return HK_OK;
+}
+
+hk_status hki_input_observe(hki_input *in, hk_file_observer observer,
+                            void *user) {
+    HKI_TRY(hki_input_state(in, &in->state));
+    in->observer = observer;
+    in->observer_user = user;
+    return HK_OK;
+}
+
+// A pipe is not opened: that would wait for its writer.
+hk_status hk_file_get_state(const char *path, hk_file_state *out) {
+    struct stat st;
+    hki_input *in;
+    if (path == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "file state: an argument is NULL");
+    if (!hki_is_url(path)) {
+        if (stat(path, &st) != 0)
+            return hki_io_fail(errno, path, "stat");
+        take_stat(&st, out);
+        return HK_OK;
+    }
+    HKI_TRY(hki_input_open(path, NULL, &in));
+    const hk_status s = hki_input_state(in, out);
+    hki_input_close(in);
+    return s;
+}
+
+static hk_status read_on(hki_input *in, uint64_t offset,
+                         hk_file_observer observer, void *user) {
+    uint8_t *block = NULL;
+    size_t got = 1;
+    HKI_TRY(hki_input_observe(in, observer, user));
+    if (offset > 0)
+        HKI_TRY(hki_input_seek(in, offset));
+    HKI_TRY(hki_alloc_array(OBSERVED, 1, &block));
+    hk_status s = HK_OK;
+    while (s == HK_OK && got > 0)
+        s = hki_input_read(in, block, OBSERVED, &got);
+    hki_free(block);
+    return s;
+}
+
+hk_status hk_file_observe(const char *path, uint64_t offset,
+                          hk_file_observer observer, void *user) {
+    hki_input *in;
+    if (path == NULL || observer == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "file observe: an argument is NULL");
+    HKI_TRY(hki_input_open(path, NULL, &in));
+    const hk_status s = read_on(in, offset, observer, user);
+    hki_input_close(in);
+    return s;
 }
 
 // ---- open and close --------------------------------------------------------

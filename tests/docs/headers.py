@@ -44,6 +44,7 @@ GIVEN = {
     "event.h": "int64_t step, double loss",
     "export.h": "hk_estimator *e, hk_tensor *w, const char *path",
     "feature.h": "hk_dataset *train, hk_dataset *d",
+    "fetch.h": "void",
     "files.h": "const hk_example_feature *features, size_t n_features",
     "ranges.h": "hk_center *c, int32_t worker, hk_lent_set what, "
                 "uint32_t set, uint64_t seed, hk_range r",

@@ -7,6 +7,7 @@ nginx with TLS, moto's S3 server with signatures on, and a server that lies.
 """
 import concurrent.futures
 import gzip
+import json
 import os
 import pathlib
 import random
@@ -188,6 +189,59 @@ def program_reads(b):
          "OUT is a remote address; convert writes local files only")
     says("checkpoints", b.run([HOOKE, "convert", url("x.safetensors"), "y.npz"]),
          "checkpoints are read from local files only; download it first")
+
+
+def hash_of(data):
+    """As cli/experiment/fingerprint.c has it."""
+    def step(h, word):
+        h = (h ^ word) * 0x100000001b3 & (1 << 64) - 1
+        return h ^ h >> 29
+    own = 0xcbf29ce484222325
+    for i in range(0, len(data), 8):
+        own = step(own, int.from_bytes(data[i:i + 8], "little"))
+    return f"{step(0xcbf29ce484222325, own):016x}"
+
+
+def program_hashes(b):
+    """The hash in data.json is of the bytes that were learned, not of others
+    that were read before or after them."""
+    path, run = b.folder / "passes.yaml", b.folder / "run-passes"
+    path.write_text("model: {canned: linear}\n"
+                    "data: {train: {source: csv, label: y, files: "
+                    f'"{b.liar.url("passes")}"}}}}\nrun: {{steps: 3}}\n')
+    done = b.run([HOOKE, "train", path, "-d", run, "-q"], HOOKE_ALLOW_HTTP="1")
+    check("train on another table each time", done.returncode == 0, done)
+    learned = json.loads((run / "table.json").read_text())["target_mean"]
+    data = json.loads((run / "data.json").read_text())["data.train.files"]
+    check(f"a mean of {learned} and {data}",
+          data["hash"] == hash_of(b.liar.table_of_pass(int(learned))))
+
+
+def program_resumes(b):
+    """A table that has changed behind its URL is another one."""
+    table, path = b.root / "again.csv", b.folder / "again.yaml"
+    other = b.csv.replace(b"29999,", b"29998,")
+
+    def train(folder, steps, data, seconds):
+        table.write_bytes(data)
+        os.utime(table, (seconds, seconds))
+        return b.run([HOOKE, "train", path, "-d", b.folder / folder, "-q",
+                      "--steps", str(steps)])
+
+    for place in ("", "vague/"):
+        folder = f"run-again-{place[:-1]}"
+        path.write_text(EXPERIMENT.format(
+            files=f'"{b.nginx.url(place + "again.csv")}"'))
+        # As it was; then the same bytes of another time.
+        for steps, seconds in ((20, 10**9), (22, 10**9), (24, 10**9 + 60)):
+            done = train(folder, steps, b.csv, seconds)
+            check(f"{place}again.csv, {steps} steps", done.returncode == 0, done)
+        says(f"another {place}again.csv",
+             train(folder, 26, other, 10**9 + (0 if place else 90)),
+             "the content of data.train.files has changed (as many bytes, but "
+             "others)")
+        says(f"a longer {place}again.csv",
+             train(folder, 26, b.csv + b"1,1,3,a\n", 10**9), "bytes, now")
 
 
 def program_trains(b):
@@ -384,7 +438,8 @@ def main():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="hooke-remote-"))
     bed = Bed(folder)
     parts = [web_whole, web_pieces, web_little, web_refusals, program_reads,
-             program_trains, interrupted, s3_reads, s3_files, s3_refuses,
+             program_trains, program_resumes,
+             program_hashes, interrupted, s3_reads, s3_files, s3_refuses,
              s3_lists]
     try:
         with concurrent.futures.ThreadPoolExecutor(8) as pool:

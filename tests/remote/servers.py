@@ -58,6 +58,9 @@ http {{
         root {root};
         keepalive_requests 100000;
         location /slow/ {{ alias {root}/; limit_rate {rate}; }}
+        location /vague/ {{
+            alias {root}/; etag off; add_header Last-Modified "";
+        }}
     }}
 }}
 """
@@ -65,7 +68,7 @@ http {{
 
 class Nginx:
     """The files of `root` by https, and by http; under /slow/ each connection
-    gets `rate` (such as 1m) a second."""
+    gets `rate` (such as 1m) a second; under /vague/ a file has no version."""
 
     def __init__(self, folder, root, rate="1m"):
         folder = pathlib.Path(folder)
@@ -214,6 +217,16 @@ class Liar:
                       self.data[first:(first + last) // 2])
             return False
         return self.part(conn, first, last)
+
+    def table_of_pass(self, k):
+        return b"x,y\n" + b"".join(b"%d,%02d.%d\n" % (i % 7, k, i % 5)
+                                   for i in range(200))
+
+    def passes(self, conn, n, first, last, head):
+        """Another table of the same size each time; one request is all."""
+        body = self.table_of_pass(n)
+        last = len(body) - 1
+        return self.part(conn, 0, last, body, f"bytes 0-{last}/{last + 1}", "")
 
     def weak_tag(self, conn, n, first, last, head):
         assert "if-match" not in head

@@ -97,6 +97,18 @@ void hki_session_progress(hki_session *s) {
 
 // ---- requests ---------------------------------------------------------------
 
+static bool get_failure(void *shard, uint32_t worker, char *out, size_t size) {
+    return hki_shard_failure(shard, worker, out, size);
+}
+
+// A center that comes back knows who has failed.
+static void note_failure(hki_session *s) {
+    hki_run_memory *const memory = s->server->memory;
+    if (memory != NULL)
+        hki_run_memory_note_failure(memory, s->claim.id, get_failure,
+                                    hki_session_shard(s));
+}
+
 static hk_status on_join(hki_session *s, const hki_frame *head) {
     (void)head;
     hki_msg_join m;
@@ -106,6 +118,7 @@ static hk_status on_join(hki_session *s, const hki_frame *head) {
         hki_shard_join(hki_session_shard(s), &m, s->peer, &s->claim, &out);
     if (status != HK_OK)
         return hki_session_error(s, status);
+    note_failure(s);
     return hki_msg_send(&s->f, HKI_JOINED, &hki_body_joined, &out,
                         hki_session_stall(s), "join");
 }
@@ -128,6 +141,7 @@ static hk_status on_resume(hki_session *s, const hki_frame *head) {
         status = hki_shard_resume(shard, &m, s->peer, &s->claim, &out);
     if (status != HK_OK)
         return hki_session_error(s, status);
+    note_failure(s);
     return hki_msg_send(&s->f, HKI_JOINED, &hki_body_joined, &out,
                         hki_session_stall(s), "resume");
 }
@@ -140,6 +154,7 @@ static hk_status on_leave(hki_session *s, const hki_frame *head) {
         hki_shard_leave(hki_session_shard(s), &s->claim, m.steps, m.why);
     if (status != HK_OK)
         return hki_session_error(s, status);
+    note_failure(s);
     pthread_mutex_lock(&s->server->lock); // the server may be done
     pthread_cond_broadcast(&s->server->changed);
     pthread_mutex_unlock(&s->server->lock);

@@ -23,7 +23,8 @@
 #define SLOT_ALIGN 4096u
 
 enum { // flags in the file
-    EVALUATOR = 2
+    EVALUATOR = 2,
+    FAILURES = 4 // follow the plan
 };
 
 #define SAVE_SECONDS 5  // of the run's time, that a killed process may lose
@@ -38,6 +39,17 @@ typedef struct member {
     hki_msg_result result; // of it
 } member;
 
+typedef struct failure {
+    uint32_t id;
+    char text[HKI_FAILURE_TEXT];
+} failure;
+
+typedef struct failure_list {
+    failure *at; // sorted by id
+    uint32_t n;
+    size_t capacity;
+} failure_list;
+
 // What the file holds.
 typedef struct run_state {
     hki_data_plan *plan;
@@ -46,6 +58,7 @@ typedef struct run_state {
     member *member; // sorted by id
     uint32_t count;
     size_t capacity;
+    failure_list failed;
 } run_state;
 
 struct hki_run_memory {
@@ -121,6 +134,24 @@ static hk_status add_plan(const run_state *t, hki_buf *b) {
     return HK_OK;
 }
 
+// u32 failures, for each: u32 id, u32 bytes of its text, and that; nothing
+// where there are none.
+static hk_status add_failures(const run_state *t, hki_buf *b) {
+    uint8_t head[8];
+    hki_put_u32(head, t->failed.n);
+    if (t->failed.n > 0)
+        HKI_TRY(hki_buf_add(b, head, 4));
+    for (uint32_t i = 0; i < t->failed.n; i++) {
+        const failure *const f = &t->failed.at[i];
+        const size_t n = strlen(f->text);
+        hki_put_u32(head, f->id);
+        hki_put_u32(head + 4, (uint32_t)n);
+        HKI_TRY(hki_buf_add(b, head, sizeof head));
+        HKI_TRY(hki_buf_add(b, f->text, n));
+    }
+    return HK_OK;
+}
+
 static hk_status put_state(const run_state *t, uint64_t generation,
                            hki_buf *b) {
     uint64_t seconds;
@@ -130,14 +161,16 @@ static hk_status put_state(const run_state *t, uint64_t generation,
     HKI_TRY(add_u64(b, generation));
     HKI_TRY(add_u64(b, 0));
     HKI_TRY(add_u64(b, seconds));
-    HKI_TRY(
-        add_u64(b, (uint64_t)t->count << 32 | (t->evaluator ? EVALUATOR : 0u)));
+    HKI_TRY(add_u64(b, (uint64_t)t->count << 32 |
+                           (t->evaluator ? EVALUATOR : 0u) |
+                           (t->failed.n > 0 ? FAILURES : 0u)));
     for (uint32_t i = 0; i < t->count; i++) {
         uint8_t bytes[MEMBER];
         put_member(bytes, &t->member[i]);
         HKI_TRY(hki_buf_add(b, bytes, sizeof bytes));
     }
     HKI_TRY(add_plan(t, b));
+    HKI_TRY(add_failures(t, b));
     hki_put_u64(bytes_of(b) + 16, b->size + 8);
     return add_u64(b, hki_hash(HKI_HASH_INIT, b->data, b->size));
 }
@@ -149,6 +182,7 @@ static hk_status damaged(const char *path, size_t at, const char *what) {
 static void state_deinit(run_state *t) {
     hki_data_plan_destroy(t->plan);
     hki_free(t->member);
+    hki_free(t->failed.at);
     *t = (run_state){0};
 }
 
@@ -165,6 +199,38 @@ static hk_status get_members(run_state *t, const uint8_t *p, size_t bytes,
         t->member[t->count++] = m;
     }
     return HK_OK;
+}
+
+// The bytes are what the state holds behind the plan, which begin at `at`.
+static hk_status get_failures(run_state *t, const uint8_t *bytes, size_t size,
+                              size_t at, const char *from) {
+    const uint8_t *p = bytes, *const end = bytes + size;
+    const uint32_t n = size >= 4 ? hki_get_u32(p) : 0;
+    if (n == 0 || n > size / 9)
+        return damaged(from, at, "failed workers are missing");
+    HKI_TRY(hki_alloc_array(n, sizeof *t->failed.at, &t->failed.at));
+    t->failed.capacity = n;
+    p += 4;
+    for (uint32_t i = 0; i < n; i++) {
+        failure *const f = &t->failed.at[i];
+        const size_t left = (size_t)(end - p);
+        const uint32_t length = left >= 8 ? hki_get_u32(p + 4) : 0;
+        if (length == 0 || length >= sizeof f->text || length > left - 8)
+            return damaged(from, at + (size_t)(p - bytes),
+                           "a failed worker is cut off");
+        f->id = hki_get_u32(p);
+        memcpy(f->text, p + 8, length);
+        f->text[length] = '\0';
+        hki_utf8_clean(f->text);
+        if (f->id >= MAX_WORKERS || (i > 0 && f->id <= f[-1].id))
+            return damaged(from, at + (size_t)(p - bytes),
+                           "failed workers are not in order");
+        p += 8 + length;
+        t->failed.n++;
+    }
+    return p == end ? HK_OK
+                    : damaged(from, at + (size_t)(p - bytes),
+                              "more than the failed workers");
 }
 
 // Bytes of the state at the front of so many; 0: there is none. Of a version
@@ -196,9 +262,14 @@ static hk_status get_state(run_state *t, const uint8_t *bytes, size_t size,
         return damaged(from, header - 4,
                        "there are more workers than the limit");
     const size_t at = header + (size_t)n * one;
-    const uint64_t plan = hki_get_u64(bytes + at);
-    if (plan != size - at - 16)
+    const uint64_t plan = hki_get_u64(bytes + at), rest = size - at - 16;
+    const bool has_failures =
+        version == magic[7] && (hki_get_u32(body + 8) & FAILURES) != 0;
+    if (has_failures ? plan > rest : plan != rest)
         return damaged(from, at, "the length is wrong");
+    if (has_failures)
+        HKI_TRY(get_failures(t, bytes + at + 8 + plan, (size_t)(rest - plan),
+                             at + 8 + (size_t)plan, from));
     const uint64_t seconds = hki_get_u64(body);
     memcpy(&t->seconds, &seconds, sizeof seconds);
     // Version 1 kept the calendar's time of the run's begin; 0: not begun.
@@ -445,6 +516,62 @@ void hki_run_memory_set_evaluator(hki_run_memory *k, bool about) {
     (void)save(k);
 }
 
+// Where the worker's failure is, or would be.
+static uint32_t failure_position(const hki_run_memory *k, uint32_t id) {
+    size_t i;
+    HKI_FIRST(i, k->state.failed.n, k->state.failed.at[i].id >= id);
+    return (uint32_t)i;
+}
+
+static bool has_failed(const hki_run_memory *k, uint32_t at, uint32_t id) {
+    return at < k->state.failed.n && k->state.failed.at[at].id == id;
+}
+
+static hk_status put_failure(run_state *t, uint32_t at, bool is_new,
+                             const failure *f) {
+    if (is_new) {
+        HKI_TRY(hki_list_reserve(&t->failed.at, t->failed.n + 1u,
+                                 &t->failed.capacity, sizeof *t->failed.at));
+        memmove(&t->failed.at[at + 1], &t->failed.at[at],
+                (t->failed.n - at) * sizeof *t->failed.at);
+        t->failed.n++;
+    }
+    t->failed.at[at] = *f;
+    return HK_OK;
+}
+
+// The shard is asked under the mutex, so that of two changes of one worker the
+// last one counts.
+void hki_run_memory_note_failure(hki_run_memory *k, uint32_t worker,
+                                 hki_failure_fn failed, void *user) {
+    failure f = {.id = worker};
+    HKI_LOCKED(&k->mutex);
+    run_state *const t = &k->state;
+    const uint32_t at = failure_position(k, worker);
+    const bool before = has_failed(k, at, worker);
+    const bool now = failed(user, worker, f.text, sizeof f.text);
+    if (now ? before && strcmp(f.text, t->failed.at[at].text) == 0 : !before)
+        return;
+    if (!now) {
+        t->failed.n--;
+        memmove(&t->failed.at[at], &t->failed.at[at + 1],
+                (t->failed.n - at) * sizeof *t->failed.at);
+    } else if (put_failure(t, at, !before, &f) != HK_OK) {
+        return; // no memory; the shard has logged the failure
+    }
+    (void)save(k);
+}
+
+bool hki_run_memory_failure(hki_run_memory *k, uint32_t worker, char *out,
+                            size_t size) {
+    HKI_LOCKED(&k->mutex);
+    const uint32_t at = failure_position(k, worker);
+    if (!has_failed(k, at, worker))
+        return false;
+    snprintf(out, size, "%s", k->state.failed.at[at].text);
+    return true;
+}
+
 // Where the worker is, or would be.
 static uint32_t position(const hki_run_memory *k, uint32_t id) {
     size_t i;
@@ -520,7 +647,15 @@ hk_status hki_run_memory_restore(hki_run_memory *k, const hki_buf *from) {
     const bool evaluator = t->evaluator;
     if (state_size(bytes, from->size) != from->size)
         return damaged("snapshot", 0, "not a complete memory of a run");
-    HKI_TRY(take_state(k, bytes, from->size, "snapshot"));
+    HKI_SCOPED(state_deinit) run_state back = {0};
+    HKI_TRY(get_state(&back, bytes, from->size, "snapshot"));
+    // Who has failed since, and who has come back, is not undone.
+    const failure_list older = back.failed;
+    back.failed = k->state.failed;
+    k->state.failed = older;
+    const run_state was = k->state;
+    k->state = back;
+    back = was;
     k->state.seconds = HKI_MAX(t->seconds, seconds);
     k->state.evaluator |= evaluator;
     for (uint32_t i = 0; i < t->count; i++)

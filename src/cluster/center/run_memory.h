@@ -8,13 +8,16 @@
 //
 //   "HKRUN" 0 0 4 | u64 generation | u64 bytes of all this
 //   f64 seconds that the run has run, over all starts
-//   u32 flags (2: an evaluator will want to see the end)
+//   u32 flags (2: an evaluator will want to see the end; 4: workers
+//       have failed)
 //   u32 members, then for each of them
 //       u32 id | u32 nonce | u32 sequence | u32 status | u32 done | u32 set
 //       u64 range id | i64 epoch | i64 begin | i64 end | i64 used | u64 seed
 //                                                      its last answer
 //       u64 hash of what it asked
 //   u64 bytes of the data's plan (cluster/center/data_plan.h), then these
+//   with flag 4: u32 failed workers, whose places nobody has taken, for each:
+//       u32 id | u32 bytes of its error, then these
 //   u64 hash of everything before (hki_hash); all little-endian
 //
 // Files up to version 3 are one state without generation and bytes, and
@@ -62,6 +65,16 @@ bool hki_run_memory_is_done(hki_run_memory *k,
                             uint32_t worker); // said so itself
 // An evaluator is about, or has seen the end; nothing is written twice.
 void hki_run_memory_set_evaluator(hki_run_memory *k, bool about);
+// Brings the failure of a worker up to date with what `failed` says of it, the
+// error or false; a change is saved.
+typedef bool (*hki_failure_fn)(void *user, uint32_t worker, char *out,
+                               size_t size);
+void hki_run_memory_note_failure(hki_run_memory *k, uint32_t worker,
+                                 hki_failure_fn failed, void *user);
+// The error of a worker that has failed, in this process or before a restart;
+// false: it has not, or one of its id has come since.
+bool hki_run_memory_failure(hki_run_memory *k, uint32_t worker, char *out,
+                            size_t size);
 // What was lent to workers that are gone goes back.
 typedef bool (*hki_is_live_fn)(void *user, uint32_t worker);
 void hki_run_memory_expire(hki_run_memory *k, hki_is_live_fn is_live,

@@ -95,6 +95,8 @@ uint32_t hki_server_observers(hk_center_server *s) {
 bool hki_server_failure(hk_center_server *s, uint32_t worker, char *out,
                         size_t size) {
     hki_shard *const shard = atomic_load(&s->shard);
+    if (s->memory != NULL)
+        return hki_run_memory_failure(s->memory, worker, out, size);
     return shard != NULL && worker < shard->opt.max_workers &&
            hki_shard_failure(shard, worker, out, size);
 }

@@ -75,8 +75,8 @@ typedef struct hki_shard_seat {
     uint64_t session;     // the connection that speaks for it
     uint64_t seen_version;
     // The rest is guarded by the shard's `lock`.
-    bool left;          // said good-bye; a lease that is over is not that
-    char failed[256];   // why it has left; "": it has not failed
+    bool left; // said good-bye; a lease that is over is not that
+    char failed[HKI_FAILURE_TEXT]; // why it has left; "": it has not failed
     bool put_out;       // of a round: may come back as a new incarnation only
     int64_t stepped_ns; // when it last joined, exchanged or told a new step
     uint64_t speaker;   // the same session, for those who hold that lock; 0:

@@ -22,6 +22,7 @@
 #define HKI_MAX_BODY (64u << 20) // no frame is longer
 #define HKI_BATCH_ROWS 8192      // rows in one message, at most
 #define HKI_MAX_SEATS 65536
+#define HKI_FAILURE_TEXT 256 // bytes of why a worker has failed, with the NUL
 #define HKI_MAX_UNITS ((1u << 24) - 1)
 
 typedef enum hki_type {
@@ -170,7 +171,7 @@ typedef struct hki_msg_joined {
 typedef struct hki_msg_leave {
     int64_t steps;
     uint32_t wait_ms, reserved;
-    char why[256]; // it has failed; "": it has not
+    char why[HKI_FAILURE_TEXT]; // it has failed; "": it has not
 } hki_msg_leave;
 
 typedef struct hki_msg_ping { // hk_worker_news

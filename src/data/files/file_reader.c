@@ -8,7 +8,7 @@
 
 // ---- options and files -----------------------------------------------------
 
-HKI_OPTIONS(hk_file_options, index_folder,
+HKI_OPTIONS(hk_file_options, observer_user,
             .max_record_bytes = (uint64_t)256 << 20,
             .max_file_bytes = (uint64_t)16 << 30,
             .max_pixels = (uint64_t)64 << 20,
@@ -111,6 +111,9 @@ hk_status hki_open_unpacked(const char *path, const hk_file_options *opt,
     hki_packing packing;
     const hki_watch watch = {hki_run_check_away, run};
     HKI_TRY(hki_input_open(path, run != NULL ? &watch : NULL, &file));
+    if (opt->observer != NULL)
+        HKI_TRY_OR(hki_input_observe(file, opt->observer, opt->observer_user),
+                   hki_input_close(file));
     HKI_TRY_OR(find_packing(file, opt->compression, records, &packing),
                hki_input_close(file));
     return hki_stream_open(file, packing, (size_t)opt->buffer_bytes, out);

@@ -82,7 +82,7 @@ typedef struct hki_ahead hki_ahead; // opaque
 hk_status hki_ahead_open(const char *path, const hki_watch *watch,
                          hki_ahead **out);
 void hki_ahead_close(hki_ahead *a); // NULL is allowed
-uint64_t hki_ahead_size(const hki_ahead *a);
+const hki_version *hki_ahead_version(const hki_ahead *a);
 hk_status hki_ahead_read(hki_ahead *a, void *out, size_t capacity, size_t *got);
 void hki_ahead_until(hki_ahead *a, uint64_t end); // nothing behind is wanted
 hk_status hki_ahead_seek(hki_ahead *a, uint64_t position);

@@ -271,8 +271,9 @@ void hki_ahead_until(hki_ahead *a, uint64_t end) {
     a->until = end;
 }
 
-uint64_t hki_ahead_size(const hki_ahead *a) {
-    return a->version.size;
+// Set when the file is opened, and the same ever after.
+const hki_version *hki_ahead_version(const hki_ahead *a) {
+    return &a->version;
 }
 
 // ---- open and close --------------------------------------------------------
