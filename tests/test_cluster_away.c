@@ -18,7 +18,7 @@ static void hear(void *user, hk_log_level level, const char *text) {
     (void)level;
     if (strstr(text, "gave no sign of life") != NULL)
         atomic_fetch_add(&expired, 1);
-    if (strstr(text, "trains on with its own share") != NULL)
+    if (strstr(text, "continues with its own share") != NULL)
         atomic_fetch_add(&alone, 1);
     if (strstr(text, "the center answers again") != NULL)
         atomic_fetch_add(&back, 1);
