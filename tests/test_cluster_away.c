@@ -11,6 +11,7 @@
 
 static char folder[64];
 static _Atomic int expired;     // leases that ended
+static _Atomic int unnamed;     // of them, without an address
 static _Atomic int alone, back; // workers that train on without leased data
 
 static void hear(void *user, hk_log_level level, const char *text) {
@@ -18,6 +19,9 @@ static void hear(void *user, hk_log_level level, const char *text) {
     (void)level;
     if (strstr(text, "gave no sign of life") != NULL)
         atomic_fetch_add(&expired, 1);
+    if (strstr(text, "worker 0 (not back since the center's start) gave") !=
+        NULL)
+        atomic_fetch_add(&unnamed, 1);
     if (strstr(text, "continues with its own share") != NULL)
         atomic_fetch_add(&alone, 1);
     if (strstr(text, "the center answers again") != NULL)
@@ -310,6 +314,27 @@ static void test_lost(void **state) {
     assert_status(s.center->ops->pull(s.center, s.m, s.x, NULL, NULL,
                                       hki_deadline(60), &step),
                   HK_E_UNAVAILABLE);
+    close_scene(&s);
+}
+
+// A center that was started again has a worker in its file, but no address of
+// it: the log names the worker without one.
+static void test_expired_after_start(void **state) {
+    (void)state;
+    scene s;
+    hki_exchange ex;
+    open_scene(&s, "names", true, 60, 0);
+    assert_ok(exchange(&s, 1, &ex));
+    hk_center_server_stop(s.server);
+    hk_center_destroy(s.center);
+    s.center = NULL;
+    atomic_store(&unnamed, 0);
+    start_server(&s);
+    const int64_t deadline = hki_deadline(PATIENCE_MS);
+    while (atomic_load(&expired) == 0 && hki_now_ns() < deadline)
+        short_pause();
+    assert_int_equal(atomic_load(&expired), 1);
+    assert_int_equal(atomic_load(&unnamed), 1);
     close_scene(&s);
 }
 
@@ -1048,6 +1073,7 @@ int main(void) {
         cmocka_unit_test(test_own_share),
         cmocka_unit_test(test_lost_answers),
         cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_expired_after_start),
         cmocka_unit_test(test_started_anew),
         cmocka_unit_test(test_away_before_joining),
         cmocka_unit_test(test_cancelled_before_joining),

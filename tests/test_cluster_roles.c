@@ -299,7 +299,9 @@ static _Atomic int n_differences; // of limits, that were told
 static void hear(void *user, hk_log_level level, const char *text) {
     (void)user;
     (void)level;
-    if (strstr(text, "are ignored") != NULL)
+    if (strstr(text, "worker: the center ends the run at step 300; this "
+                     "worker's limit of ") == text &&
+        strstr(text, " steps is ignored") != NULL)
         atomic_fetch_add(&n_differences, 1);
 }
 

@@ -170,6 +170,7 @@ void cli_set_role(const char *role, int index);
 // the program at once. code: what to exit with after a stop, 0 when none.
 void signals_watch(hk_context *ctx); // NULL: nobody any more
 int signals_code(void);
+const char *signals_name(void); // "SIGINT"...; NULL: none was received
 // A center lives in this file: a full disk under it ends the process with a
 // message. path: borrowed for good.
 void signals_mapped(const char *path);

@@ -59,3 +59,16 @@ int signals_code(void) {
     const int number = atomic_load(&received);
     return number == SIGINT ? CLI_INTERRUPTED : number ? CLI_TERMINATED : 0;
 }
+
+const char *signals_name(void) {
+    switch (atomic_load(&received)) {
+    case SIGINT:
+        return "SIGINT";
+    case SIGTERM:
+        return "SIGTERM";
+    case SIGUSR1:
+        return "SIGUSR1";
+    default:
+        return NULL;
+    }
+}

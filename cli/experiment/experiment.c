@@ -246,6 +246,25 @@ static char *kept_file(experiment *x, const char *folder) {
     return path;
 }
 
+// Fails for a folder that is not a model_dir of the program. Python jobs leave
+// such folders, with a center file or a checkpoint.
+static void refuse_folder(const char *folder) {
+    CLI_FREED char *center = cli_printf("%s/center.bin", folder);
+    CLI_FREED char *latest = cli_printf("%s/checkpoint", folder);
+    const char *const values = is_file(center)   ? center
+                               : is_file(latest) ? folder
+                                                 : NULL;
+    if (!values)
+        cli_fail("%s: is a folder without experiment.json; name an experiment "
+                 "file or the folder of a run",
+                 folder);
+    else
+        cli_fail("%s: is the folder of a run without experiment.json, such as "
+                 "a Python job's; read its values with hooke.load in Python, "
+                 "'hooke inspect %s' or 'hooke convert %s model.safetensors'",
+                 folder, values, values);
+}
+
 // The file that an operand names; NULL after a message.
 static char *find_file(experiment *x, const char *operand) {
     struct stat st;
@@ -269,9 +288,7 @@ static char *find_file(experiment *x, const char *operand) {
         return cli_strdup(operand);
     }
     if (there)
-        cli_fail("%s: is a folder without experiment.json; name an experiment "
-                 "file or the folder of a run",
-                 operand);
+        refuse_folder(operand);
     else if (strchr(operand, '/') || strchr(operand, '.'))
         cli_fail("%s: %s", operand, strerror(errno));
     else

@@ -222,6 +222,16 @@ static void show_final(const char *checkpoint, int64_t step) {
     free(dir);
 }
 
+// Why a run or this process has ended. The signal is known only here.
+static const char *end_reason(const hk_role_result *r, char *out, size_t size) {
+    if (r->end == HK_END_STOPPED && signals_name())
+        snprintf(out, size, "stopped by %s", signals_name());
+    else
+        snprintf(out, size, "%s",
+                 *r->reason ? r->reason : hk_run_end_name(r->end));
+    return out;
+}
+
 int role_center(const cli_args *a, const hk_cluster_config *config) {
     hk_context *ctx;
     hk_cluster_info info;
@@ -234,8 +244,10 @@ int role_center(const cli_args *a, const hk_cluster_config *config) {
     hk_role_result r = {0};
     const hk_status s = hk_role_center_wait(c, -1, &r);
     int failed = s == HK_E_CANCELLED ? signals_code() : cli_status(s);
+    char why[sizeof r.reason];
     if (s == HK_OK || s == HK_E_CANCELLED)
-        cli_note("center: %s; %lld steps", r.reason, (long long)r.global_step);
+        cli_note("center: %s; %lld steps", end_reason(&r, why, sizeof why),
+                 (long long)r.global_step);
     hk_role_center_info about;
     hk_role_center_get_info(c, &about);
     if (about.checkpoint)
@@ -364,10 +376,10 @@ static int train_linked(const cli_args *a, job *j, const hk_source *data,
 // How it went, in words and for programs.
 static int report_worker(const cli_args *a, const job *j, const record *before,
                          const hk_train_result *t, const hk_role_result *r) {
-    const char *why = *r->reason ? r->reason : hk_run_end_name(r->end);
+    char why[sizeof r->reason];
     cli_note("worker: %lld steps in %s, %llu exchanges; %s",
              (long long)t->steps, cli_duration(t->seconds),
-             (unsigned long long)t->exchanges, why);
+             (unsigned long long)t->exchanges, end_reason(r, why, sizeof why));
     if (cli_has(a, "json")) {
         printf("{");
         result_train_json(stdout, t);

@@ -269,15 +269,16 @@ static void tell(progress *p, const hk_run *run, double now, bool last) {
     show(p, &i, last);
 }
 
-// One worker uses some of the cores; more of them are sooner there.
-static void sooner_with(const hk_estimator_info *e, double gflop, char *out,
-                        size_t size) {
+// One worker uses some of the cores; several use more of them.
+static void suggest_workers(const hk_estimator_info *e, double gflop, char *out,
+                            size_t size) {
     hk_context_info c;
     hk_context_get_info(e->context, &c);
     const uint32_t fit = hk_rates_worker_count(c.threads, gflop);
     out[0] = '\0';
     if (e->config->all_workers == 1 && fit > 1)
-        snprintf(out, size, "; --workers %u would be faster", fit);
+        snprintf(out, size,
+                 "; --workers %u would train on more examples per second", fit);
 }
 
 static hk_status tell_threads(void *self, hk_run *run) {
@@ -285,7 +286,7 @@ static hk_status tell_threads(void *self, hk_run *run) {
     hk_run_info r;
     hk_estimator_info e;
     hk_plan_info p;
-    char more[48];
+    char more[80];
     hk_run_get_info(run, &r);
     hk_estimator_get_info(r.estimator, &e);
     hk_plan_get_info(hk_session_plan(r.session), &p);
@@ -297,7 +298,7 @@ static hk_status tell_threads(void *self, hk_run *run) {
         return HK_OK;
     }
     device_tell_cpu(e.config);
-    sooner_with(&e, p.gflop, more, sizeof more);
+    suggest_workers(&e, p.gflop, more, sizeof more);
     cli_note("%u worker%s, %u thread%s each%s (work per step %.2g GFLOP%s)",
              e.worker_count, e.worker_count == 1 ? "" : "s", p.threads,
              p.threads == 1 ? "" : "s", device_cpu_precision(e.config), p.gflop,

@@ -163,7 +163,9 @@ static char *stop_reason(const hk_train_result *t, bool went_back,
                          const settings *s) {
     switch (t->reason) {
     case HK_STOP_REQUESTED:
-        return cli_strdup("; stopped on request; a checkpoint was written");
+        return cli_printf("; stopped %s%s; a checkpoint was written",
+                          signals_name() ? "by " : "on request",
+                          signals_name() ? signals_name() : "");
     case HK_STOP_TIME:
         return cli_strdup("; stopped: the time limit run.seconds was reached");
     case HK_STOP_HOOK:

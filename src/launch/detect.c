@@ -391,14 +391,15 @@ static hk_status describe(hk_cluster_config *c, hki_wish *w, const sources *s) {
         return from_options(c, w);
     if (described)
         return HK_OK;
-    HKI_TRY(hki_config_note(
-        c, "launcher: none found; this process is not part of a cluster"));
     return hki_config_set_task(c, "worker", 0);
 }
 
 static hk_status summarise(hk_cluster_config *c) {
     const hk_cluster_info *const i = &c->info;
-    HKI_TRY(hki_config_note(c, "launcher: %s", hk_launcher_name(i->launcher)));
+    const bool alone = i->launcher == HK_LAUNCHER_NONE;
+    HKI_TRY(hki_config_note(c, "launcher: %s%s", hk_launcher_name(i->launcher),
+                            alone ? "; this process is not part of a cluster"
+                                  : ""));
     if (i->task_index >= 0)
         HKI_TRY(hki_config_note(c, "task: %s %d%s", i->task_type, i->task_index,
                                 i->is_chief ? " (chief)" : ""));

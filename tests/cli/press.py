@@ -31,4 +31,4 @@ while time.monotonic() < deadline:
 _, status = os.waitpid(pid, 0)
 lines = re.split(r"[\r\n]+", text.decode())
 print("exit code", os.waitstatus_to_exitcode(status))
-print("\n".join(x for x in lines if "stopping" in x or "request" in x))
+print("\n".join(x for x in lines if "stopp" in x))

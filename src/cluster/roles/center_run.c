@@ -279,8 +279,7 @@ hk_status hki_center_run_keep(hk_role_center *c, hk_role_result *r) {
     if (hk_center_server_get_info(c->server, &info) == HK_OK)
         r->global_step = info.center.global_step;
     if (s == HK_E_CANCELLED)
-        hki_result_set(r, HK_END_STOPPED,
-                       "stopped: on request in this process");
+        hki_result_set(r, HK_END_STOPPED, "stopped: a stop was requested");
     HKI_TRY(s);
     char reason[sizeof r->reason];
     hki_server_reason(c->server, reason, sizeof reason);

@@ -332,7 +332,7 @@ static void fill_result(evaluator *v, hk_status s, hk_role_result *r) {
                           sizeof reason);
     const bool stopped = s == HK_E_CANCELLED;
     hki_result_set(r, stopped ? HK_END_STOPPED : hki_reason_end(reason),
-                   stopped ? "stopped: on request in this process" : reason);
+                   stopped ? "stopped: a stop was requested" : reason);
     r->global_step = v->has_last ? v->last.global_step : 0;
     if (v->has_last && v->last.n > 0)
         r->metric = v->last.measure[0].value;

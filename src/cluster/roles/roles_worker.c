@@ -61,11 +61,51 @@ static void make_series(hk_role_worker *w) {
                         "Duration of an exchange in seconds.", NULL, NULL);
 }
 
-static bool same_limits(const hki_limits *a, const hki_limits *b) {
-    return a->steps == b->steps && a->seconds == b->seconds &&
-           a->has_metric == b->has_metric &&
-           (!a->has_metric || (a->target == b->target && a->lower == b->lower &&
-                               strcmp(a->metric, b->metric) == 0));
+// The metric as a target in words.
+static hk_status print_target(hki_buf *b, const hki_limits *l) {
+    return hki_buf_printf(b, "%s of %g or %s", l->metric, l->target,
+                          l->lower ? "less" : "more");
+}
+
+static bool same_target(const hki_limits *a, const hki_limits *b) {
+    return a->has_metric == b->has_metric && a->target == b->target &&
+           a->lower == b->lower && strcmp(a->metric, b->metric) == 0;
+}
+
+// Describes this worker's limits that are not the run's; *b stays empty if
+// there is none.
+static hk_status print_ignored(hki_buf *b, const hki_limits *own,
+                               const hki_limits *run) {
+    static const char sep[] = "; ";
+    if (own->steps > 0 && own->steps != run->steps) {
+        HKI_TRY(run->steps > 0
+                    ? hki_buf_printf(b, "the center ends the run at step %lld",
+                                     (long long)run->steps)
+                    : hki_buf_printf(b, "the center has no limit of steps"));
+        HKI_TRY(hki_buf_printf(b,
+                               "; this worker's limit of %lld steps is ignored",
+                               (long long)own->steps));
+    }
+    if (own->seconds > 0 && own->seconds != run->seconds) {
+        HKI_TRY(hki_buf_printf(b, "%s", b->size > 0 ? sep : ""));
+        HKI_TRY(run->seconds > 0
+                    ? hki_buf_printf(b, "the center ends the run after %g s",
+                                     run->seconds)
+                    : hki_buf_printf(b, "the center has no limit of time"));
+        HKI_TRY(hki_buf_printf(b, "; this worker's limit of %g s is ignored",
+                               own->seconds));
+    }
+    if (own->has_metric && !same_target(own, run)) {
+        HKI_TRY(hki_buf_printf(b, "%sthe center ", b->size > 0 ? sep : ""));
+        HKI_TRY(hki_buf_printf(b, run->has_metric ? "ends the run at "
+                                                  : "has no target"));
+        if (run->has_metric)
+            HKI_TRY(print_target(b, run));
+        HKI_TRY(hki_buf_printf(b, "; this worker's target, "));
+        HKI_TRY(print_target(b, own));
+        HKI_TRY(hki_buf_printf(b, ", is ignored"));
+    }
+    return HK_OK;
 }
 
 // The run's limits, which hold for every worker. Those of this one are other
@@ -77,14 +117,11 @@ static hk_status take_limits(hk_role_worker *w) {
     HKI_TRY(hki_center_read(w->center, HKI_NOTE_LIMITS, text, sizeof text,
                             &size, hki_deadline(CALL_MS)));
     HKI_TRY(hki_limits_parse(text, size, &run));
-    if (hki_limits_any(&w->own) && !same_limits(&w->own, &run) &&
-        !w->told_limits) {
-        HKI_SCOPED(hki_buf_deinit) hki_buf own = {0};
-        HKI_TRY(hki_limits_print(&own, &w->own));
-        hki_log(w->context, HK_LOG_WARNING,
-                "worker: the center's limits %.*s end the run; this worker's "
-                "%s are ignored",
-                (int)size, text, own.data);
+    HKI_SCOPED(hki_buf_deinit) hki_buf ignored = {0};
+    HKI_TRY(print_ignored(&ignored, &w->own, &run));
+    if (ignored.size > 0 && !w->told_limits) {
+        hki_log(w->context, HK_LOG_WARNING, "worker: %.*s", (int)ignored.size,
+                (const char *)ignored.data);
         w->told_limits = true;
     }
     w->limits = run;

@@ -368,11 +368,15 @@ void hki_shard_expire(hki_shard *s) {
         if (!s->file.worker[i].live || now - s->seat[i].seen_ns <= s->lease_ns)
             continue;
         const double seconds = (double)(now - s->seat[i].seen_ns) * 1e-9;
+        // A worker of an earlier process of this center has no address yet.
+        const char *const peer = s->seat[i].peer;
         drop_worker(s, i);
         hki_log(s->context, HK_LOG_WARNING,
                 "%s: worker %u (%s) gave no sign of life for %.1f s and was "
                 "removed (membership timeout, lease_ms); %u live",
-                s->name, i, s->seat[i].peer, seconds, atomic_load(&s->live));
+                s->name, i,
+                peer[0] != '\0' ? peer : "not back since the center's start",
+                seconds, atomic_load(&s->live));
     }
 }
 
