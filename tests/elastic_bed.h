@@ -12,15 +12,22 @@ typedef struct worker {
     bool outside; // the optimizer is the test's: e is only told of steps
 } worker;
 
-static inline hk_optimizer *make_optimizer(hk_layout *l, hk_optimizer_kind kind,
-                                           double rate) {
+static inline hk_optimizer *make_optimizer_for(hk_layout *l,
+                                               hk_optimizer_kind kind,
+                                               double rate, hk_isa isa) {
     hk_optimizer_options o;
     hk_optimizer_options_init(&o, sizeof o, kind);
     o.learning_rate = rate;
     o.threads = 1;
+    o.isa = isa;
     hk_optimizer *out;
     assert_ok(hk_optimizer_create(&o, l, &out));
     return out;
+}
+
+static inline hk_optimizer *make_optimizer(hk_layout *l, hk_optimizer_kind kind,
+                                           double rate) {
+    return make_optimizer_for(l, kind, rate, HK_ISA_AUTO);
 }
 
 static inline void worker_open_as(worker *w, hk_layout *l, hk_center *c,
@@ -31,7 +38,7 @@ static inline void worker_open_as(worker *w, hk_layout *l, hk_center *c,
     w->outside = outside;
     w->n = (size_t)hki_layout_size(l);
     w->n_train = (size_t)hki_layout_train(l);
-    w->optimizer = make_optimizer(l, kind, rate);
+    w->optimizer = make_optimizer_for(l, kind, rate, o->isa);
     assert_ok(hki_zalloc_array(w->n, sizeof(float), &w->x));
     assert_ok(hki_zalloc_array(w->n, sizeof(float), &w->g));
     assert_ok(hk_elastic_create(o, outside ? NULL : w->optimizer, c, &w->e));

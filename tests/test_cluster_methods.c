@@ -33,17 +33,21 @@ static void compare(const char *what, const outcome *here,
                  (unsigned long long)here->info.exchanges,
                  (unsigned long long)here->info.stale,
                  (long long)here->info.global_step);
-    if (!hk_test_close(there->distance, here->distance, 0, 1e-6))
-        fail_msg("%s: distance %g, in one process %g", what, there->distance,
-                 here->distance);
+    if (!hk_test_close(there->stats[0].distance, here->stats[0].distance, 0,
+                       1e-6))
+        fail_msg("%s: distance %g, in one process %g", what,
+                 there->stats[0].distance, here->stats[0].distance);
 }
 
 // ---- all methods, all places ------------------------------------------------
 
 static const place places[] = {
-    {"inproc", 1, false, 0, false}, {"unix", 2, true, 0, false},
-    {"shm", 1, true, 0, false},     {"unix", 3, false, 1, false},
-    {"shm", 1, false, 0, true},     {"unix", 3, true, 0, true},
+    {.scheme = "inproc", .n_shards = 1},
+    {.scheme = "unix", .n_shards = 2, .file = true},
+    {.scheme = "shm", .n_shards = 1, .file = true},
+    {.scheme = "unix", .n_shards = 3, .telemetry = 1},
+    {.scheme = "shm", .n_shards = 1, .watched = true},
+    {.scheme = "unix", .n_shards = 3, .file = true, .watched = true},
 };
 
 static void try_place(const place *p) {
@@ -52,12 +56,13 @@ static void try_place(const place *p) {
         hk_optimizer_options outer;
         outcome here, there;
         char what[96];
-        place local = {.telemetry = p->telemetry};
+        const place local = {.telemetry = p->telemetry};
+        const exchange_plan plan = {.center = &o};
         suite_exchange_options((hk_method)m, &o, &outer);
         snprintf(what, sizeof what, "%s over %s, %u shards",
                  hk_method_name((hk_method)m), p->scheme, p->n_shards);
-        suite_exchange_run(&local, &o, &here);
-        suite_exchange_run(p, &o, &there);
+        suite_exchange_run(&local, &plan, &here);
+        suite_exchange_run(p, &plan, &there);
         compare(what, &here, &there);
         suite_exchange_free(&here);
         suite_exchange_free(&there);
@@ -101,7 +106,7 @@ static void test_refused(void **state) {
     hk_center_server_options so;
     bed_server_options(&so, &at);
     so.center = &o;
-    hk_layout *const l = suite_exchange_layout();
+    hk_layout *const l = suite_exchange_layout(false);
     so.layout = l;
     suite_exchange_options(HK_METHOD_DILOCO, &o, &outer);
     hk_optimizer_options_init(&outer, sizeof outer, HK_OPT_LAMB);
