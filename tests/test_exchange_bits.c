@@ -11,10 +11,11 @@
 //   device and, at level v3, on the emulated GPU (both have fma); not for
 //   compressed differences, which exist on the wire only;
 // - over every transport, with one and two shards. At the machine's best level
-//   the first outer optimizer of each method goes over all ten ways; every
-//   other case, of which the wire sees nothing new, goes over one of them,
-//   which changes from case to case. Below the best level only the first outer
-//   optimizers run with compression: the wire uses the best kernels always.
+//   the first outer optimizer of each method goes over all ten ways, or with
+//   compression over all transports; every other case, of which the wire sees
+//   nothing new, goes over one way, which changes from case to case. Below the
+//   best level only the first outer optimizers run with compression: the wire
+//   uses the best kernels always.
 //
 // Lines of the file: level, case, hash. A case without a line is checked for
 // equality only, and counted. Record a new file with
@@ -298,11 +299,21 @@ static void run_served(bits_case *c, size_t way) {
     run_at(c, where, &p);
 }
 
+// The i-th way of a case: compressed, every transport with one number of
+// shards, else all ways.
+static size_t nth_way(const bits_case *c, size_t i) {
+    if (c->compression == HK_COMPRESS_NONE)
+        return (c->index + i) % WAYS;
+    const size_t transport = (c->index / 3 + i) % HKI_COUNT(transports);
+    return 2 * transport + (c->index / 6 + i) % 2;
+}
+
 static void run_over_transports(bits_case *c) {
     const bool all = c->isa == hki_isa_best() && is_first_rule(c);
-    for (size_t i = 0; i < WAYS && (all || i == 0 || c->where[0] == '\0');
+    const size_t most = c->compression == HK_COMPRESS_NONE ? WAYS : WAYS / 2;
+    for (size_t i = 0; i < most && (all || i == 0 || c->where[0] == '\0');
          i++) {
-        const size_t way = (c->index + i) % WAYS;
+        const size_t way = nth_way(c, i);
         if (c->variant->center_bf16 == 0 || !is_shared(way))
             run_served(c, way);
     }
