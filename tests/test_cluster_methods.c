@@ -48,6 +48,8 @@ static const place places[] = {
     {.scheme = "unix", .n_shards = 3, .telemetry = 1},
     {.scheme = "shm", .n_shards = 1, .watched = true},
     {.scheme = "unix", .n_shards = 3, .file = true, .watched = true},
+    {.scheme = "inproc", .n_shards = 1, .window_kib = 1}, // two chunks
+    {.scheme = "shm", .n_shards = 1, .window_kib = 1},
 };
 
 static void try_place(const place *p) {
@@ -96,6 +98,14 @@ static void test_snapshots_in_rounds(void **state) {
     try_place(&places[5]);
 }
 
+// A model with more chunks than a window: the worker needs to hear of chunks
+// that were applied, also where the center sends no values.
+static void test_small_windows(void **state) {
+    (void)state;
+    try_place(&places[6]);
+    try_place(&places[7]);
+}
+
 // What a server does not offer is said when it is asked for.
 static void test_refused(void **state) {
     (void)state;
@@ -128,6 +138,7 @@ int main(void) {
         cmocka_unit_test(test_shared_memory),
         cmocka_unit_test(test_telemetry),
         cmocka_unit_test(test_snapshots_in_rounds),
+        cmocka_unit_test(test_small_windows),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, suite_exchange_setup,

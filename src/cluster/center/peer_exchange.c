@@ -4,7 +4,8 @@
 // BEFORE k is sent only after unit k - window was applied, so receiving it
 // acknowledges k - window: the worker never has to keep more than a window.
 // Frames are sent straight from the live vector, under the chunk's lock for
-// the time of one non-blocking call.
+// the time of one non-blocking call. Where neither BEFORE nor AFTER is sent,
+// APPLIED acknowledges units, twice in a window.
 #include "cluster/center/server.h"
 #include "codec/codec.h"
 
@@ -28,6 +29,7 @@ typedef struct stream {
     bool before, after;
     uint32_t next_down;  // unit of the next BEFORE
     uint32_t next_after; // unit of the next AFTER
+    uint32_t reported;   // units that the last APPLIED acknowledged
     uint32_t out_chunk;  // live memory that goes out; NONE: other memory
     // What comes in.
     hki_frame in;
@@ -90,6 +92,16 @@ static void start_next(stream *x) {
     const uint32_t last = x->run.msg.last;
     if (x->after && x->next_after < x->run.applied) {
         start_chunk(x, HKI_AFTER, x->next_after++);
+        return;
+    }
+    if (!x->before && !x->after && x->run.applied < last &&
+        x->run.applied - x->reported >= s->window / 2) {
+        const hki_frame f = {.type = HKI_APPLIED,
+                             .exchange = x->run.exchange,
+                             .applied = x->run.applied};
+        x->reported = x->run.applied;
+        x->out_chunk = NONE;
+        hki_frame_start(&s->f, &f, NULL, 0, NULL, 0);
         return;
     }
     uint32_t chunk;
@@ -436,6 +448,7 @@ hk_status hki_session_exchange(hki_session *s, const hki_frame *begin) {
     x.after = hki_rules_scratch(shard->method);
     x.next_down = m.first_down;
     x.next_after = m.first_up;
+    x.reported = x.run.applied;
     // Goes out with the first BEFORE.
     uint8_t body[HKI_MAX_MESSAGE];
     const hki_frame began = {.type = HKI_BEGAN};

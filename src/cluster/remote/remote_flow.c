@@ -174,6 +174,8 @@ static hk_status check_head(hki_member_link *w, hki_link *l,
         f->unit >= l->begin.last)
         return out_of_place(l, f);
     l->acked = HKI_MAX(l->acked, HKI_MIN(f->applied, l->computed));
+    if (f->type == HKI_APPLIED)
+        return HK_OK;
     const int64_t n = unit_floats(w, l, f->unit);
     if (f->type == HKI_BEFORE) {
         const bool shared = (f->flags & HKI_FLAG_SHARED) != 0;
@@ -241,6 +243,8 @@ static hk_status finish_in(hki_member_link *w, hki_link *l, hki_exchange *ex) {
         if (l->shard == 0)
             hki_ranges_counted(w);
         hki_remote_saw(w->remote, l, &state);
+        return HK_OK;
+    case HKI_APPLIED:
         return HK_OK;
     case HKI_BEFORE:
         hki_unit_up(w, l, ex, f->unit, values_of(w, l));

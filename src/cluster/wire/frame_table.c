@@ -72,6 +72,7 @@ const hki_frame_row hki_frame_rows[HKI_TYPES] = {
     [HKI_RESULT] = {"RESULT", 0, 0, ASKING, 0, 0, false, 56, 56},
     [HKI_COPY] = {"COPY", ALL, ASKING, 0, 0, 0, false, 16, 16},
     [HKI_HELD] = {"HELD", 0, 0, ASKING, 0, 0, false, 32, 32},
+    [HKI_APPLIED] = {"APPLIED", 0, 0, EXCHANGE, 0, 0, false, 0, 0},
 };
 
 const char *hki_type_name(unsigned type) {

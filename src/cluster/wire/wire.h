@@ -63,9 +63,10 @@ typedef enum hki_type {
     HKI_BYE = 35,
     HKI_CALL = 36, // to the run's memory; the same again changes nothing
     HKI_RESULT = 37,
-    HKI_COPY = 38, // to shard 0: a consistent copy of all shards
-    HKI_HELD = 39, // answer to GATE: which snapshots there are
-    HKI_TYPES = 40
+    HKI_COPY = 38,    // to shard 0: a consistent copy of all shards
+    HKI_HELD = 39,    // answer to GATE: which snapshots there are
+    HKI_APPLIED = 40, // the head says how many units were applied
+    HKI_TYPES = 41
 } hki_type;
 
 typedef enum hki_frame_flag {
