@@ -18,7 +18,7 @@ static void check(hk_status s) {
     exit(1);
 }
 
-// One step on one random example; the truth is w[i] = i mod 5.
+// One step on one random example, which is generated with w[i] = i mod 5.
 static void train_step(float *w) {
     float x[N], error = 0;
     for (int i = 0; i < N; i++) {
@@ -63,8 +63,9 @@ int main(int argc, char **argv) {
     }
     hk_elastic_info info;
     check(hk_elastic_get_info(hk_worker_elastic(worker), &info));
-    printf("worker %d: w[4] is %.4f, the truth is 4\n", info.worker,
-           (double)w[4]);
+    printf("worker %d: learned weight w[4] = %.4f (the examples were generated "
+           "with 4)\n",
+           info.worker, (double)w[4]);
     hk_worker_close(worker);
     hk_center_server_stop(server);
     return w[4] > 3.9f && w[4] < 4.1f ? 0 : 1;
