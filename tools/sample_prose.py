@@ -80,10 +80,11 @@ def number_page(path):
 
 
 def is_full_message(path, line, text):
-    """No fragment of one, no markup, no docstring."""
+    """No fragment of one, no markup, no style sheet, no docstring."""
     first = path.read_text().splitlines()[line - 1].lstrip()
     return (len(re.findall(r"[A-Za-z]{2,}", text)) >= 5 and
             not re.search(r"</?[a-z]+[ >]", text) and
+            not re.search(r"\{[a-z-]+:[^ ]", text) and
             not first.startswith('"""'))
 
 
