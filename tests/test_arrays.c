@@ -130,6 +130,31 @@ static void test_idx(void **state) {
     }
 }
 
+// What a damaged IDX file lacks.
+static void test_idx_messages(void **state) {
+    (void)state;
+    static const struct {
+        const char *hex, *message;
+    } cases[] = {
+        {"00000809", "test: the IDX header has 9 dimensions (byte 3) in a file "
+                     "of 4 bytes; 1 to 8 dimensions and 4 bytes for each are "
+                     "possible"},
+        {"00000801000000030001",
+         "test: the IDX data of shape [3] needs 3 bytes from byte 8 on, but "
+         "the file has 2 there; it is truncated"},
+        {"00000801000000010001",
+         "test: the IDX data of shape [1] needs 1 bytes from byte 8 on, but "
+         "the file has 2 there; it is not an array of this shape"},
+    };
+    for (size_t i = 0; i < HKI_COUNT(cases); i++) {
+        uint8_t bytes[32];
+        char got[1024];
+        const size_t n = from_hex(cases[i].hex, bytes, sizeof bytes);
+        parse_text(hki_idx_parse, bytes, n, got);
+        assert_string_equal(hk_last_error(), cases[i].message);
+    }
+}
+
 static void test_idx_files(void **state) {
     (void)state;
     uint8_t images[64], labels[64], short_labels[64];
@@ -403,9 +428,10 @@ static void test_positions(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_idx),   cmocka_unit_test(test_idx_files),
-        cmocka_unit_test(test_npy),   cmocka_unit_test(test_npy_files),
-        cmocka_unit_test(test_cifar), cmocka_unit_test(test_positions),
+        cmocka_unit_test(test_idx),       cmocka_unit_test(test_idx_messages),
+        cmocka_unit_test(test_idx_files), cmocka_unit_test(test_npy),
+        cmocka_unit_test(test_npy_files), cmocka_unit_test(test_cifar),
+        cmocka_unit_test(test_positions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -209,6 +209,12 @@ static void test_damage(void **state) {
     char *got = hk_run_text(hk_data_cache(hk_range(3), path), 1, 1);
     assert_string_equal(got, "HK_E_INVALID_ARG");
     free(got);
+    // Something else.
+    write_file((const uint8_t *)"words", 5);
+    free(hk_run_text(hk_data_cache(hk_range(3), path), 1, 1));
+    assert_non_null(strstr(hk_last_error(), "is not a cache file: it has only "
+                                            "5 bytes; remove it to create a "
+                                            "new one"));
     free(bad);
     hki_free(good);
     assert_int_equal(s.calls, 6);

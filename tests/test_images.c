@@ -969,7 +969,7 @@ static void test_refused(void **state) {
         {"before",
          {.kind = HK_IMAGE_CROP, .top = -1, .height = 4, .width = 4},
          HK_E_INVALID_ARG,
-         "top -1"},
+         "top -1 or left 0 is negative"},
         {"negative pad",
          {.kind = HK_IMAGE_PAD, .left = -2},
          HK_E_INVALID_ARG,

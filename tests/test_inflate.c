@@ -222,6 +222,13 @@ static void test_stream(void **state) {
             read_all(s, &b, places[i], 5000);
         }
         assert_status(hki_stream_seek(s, 100001), HK_E_DATA);
+        assert_non_null(strstr(hk_last_error(),
+                               packings[k] == HKI_UNPACKED
+                                   ? "has 100000 bytes, but reading was to "
+                                     "continue at byte 100001; the file is "
+                                     "incomplete or was changed"
+                                   : "has 100000 uncompressed bytes, but "
+                                     "reading was to continue at byte 100001"));
         hki_stream_close(s);
         bed_remove(&b);
     }

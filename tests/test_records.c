@@ -213,7 +213,9 @@ static void test_tfrecord_damage(void **state) {
         {"first byte", 0, false, "HK_E_DATA", "record 0|byte 0|length", "'xxx'",
          1},
         {"cut in the header", 38 + 5, true, "'aaa' 'bbb' HK_E_DATA",
-         "record 2|byte 38|truncated|5 bytes", "'aaa' 'bbb' 'xxx'", 1},
+         "record 2|byte 38: the record is truncated: the file has only 5 more "
+         "bytes",
+         "'aaa' 'bbb' 'xxx'", 1},
         {"cut in the data", 38 + 14, true, "'aaa' 'bbb' HK_E_DATA",
          "record 2|byte 38|truncated", "'aaa' 'bbb' 'xxx'", 1},
         {"cut in the footer", 38 + 18, true, "'aaa' 'bbb' HK_E_DATA",

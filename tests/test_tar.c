@@ -268,6 +268,31 @@ static void test_faults(void **state) {
     }
 }
 
+// An archive that ends within a header, and within a member.
+static void test_truncated(void **state) {
+    (void)state;
+    static const struct {
+        size_t size;
+        const char *words;
+    } cases[] = {
+        {100, "f.tar|the archive is truncated: its header needs 512 bytes, but "
+              "the file has only 100 more"},
+        {514, "f.tar|member \"a.txt\" is truncated: it needs 5 bytes, but the "
+              "file has only 2 more"},
+    };
+    for (size_t i = 0; i < HKI_COUNT(cases); i++) {
+        hk_bed b;
+        hki_buf t = {0};
+        hk_bed_make(&b);
+        tar_member(&t, "a.txt", "words");
+        hk_bed_add(&b, "f.tar", t.data, cases[i].size);
+        hk_check_fault("truncated", hk_data_tar(b.files, 1, fields, 2, NULL),
+                       "HK_E_DATA", cases[i].words);
+        hki_buf_deinit(&t);
+        hk_bed_remove(&b);
+    }
+}
+
 // Any cut and any changed header byte: samples and faults, nothing else.
 static void test_damage(void **state) {
     (void)state;
@@ -480,11 +505,12 @@ static void test_positions(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_samples), cmocka_unit_test(test_words),
-        cmocka_unit_test(test_list),    cmocka_unit_test(test_headers),
-        cmocka_unit_test(test_names),   cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_damage),  cmocka_unit_test(test_pictures),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_positions),
+        cmocka_unit_test(test_samples),   cmocka_unit_test(test_words),
+        cmocka_unit_test(test_list),      cmocka_unit_test(test_headers),
+        cmocka_unit_test(test_names),     cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_truncated), cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_pictures),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_positions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

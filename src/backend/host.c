@@ -60,8 +60,10 @@ static hk_status check_place(const char *what, hki_loc at, size_t n) {
     if (at.buffer == NULL || at.offset > at.buffer->bytes ||
         n > at.buffer->bytes - at.offset)
         return hki_fail(HK_E_INTERNAL,
-                        "%s: %zu bytes at %zu of a buffer of %zu", what, n,
-                        at.offset, at.buffer == NULL ? 0 : at.buffer->bytes);
+                        "%s: bytes %zu to %zu + %zu are outside of the buffer, "
+                        "which has %zu",
+                        what, at.offset, at.offset, n,
+                        at.buffer == NULL ? 0 : at.buffer->bytes);
     return HK_OK;
 }
 
@@ -118,8 +120,10 @@ static hk_status check_desc(const hki_kernel_desc *desc,
 hk_status hki_host_check(const hki_kernel_desc *desc) {
     if (desc->n_in < 0 || desc->n_out < 0 ||
         desc->n_in + desc->n_out > HKI_MAX_ARGS)
-        return hki_fail(HK_E_INTERNAL, "kernel: %d inputs, %d outputs",
-                        desc->n_in, desc->n_out);
+        return hki_fail(HK_E_INTERNAL,
+                        "kernel: %d inputs and %d outputs are more than the "
+                        "limit of %d together",
+                        desc->n_in, desc->n_out, HKI_MAX_ARGS);
     if (desc->portable == NULL)
         return hki_fail(HK_E_UNSUPPORTED, "operator %d has no portable kernel",
                         (int)desc->op);

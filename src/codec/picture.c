@@ -45,16 +45,17 @@ static hk_status accept(const struct found *f, int channels,
             channels);
     if (h->height == 0 || h->width == 0 || h->height > INT32_MAX ||
         h->width > INT32_MAX)
-        return hki_fail(HK_E_DATA, "%s: a %s of %u x %u pixels", what,
-                        f->format->name, h->height, h->width);
+        return hki_fail(
+            HK_E_DATA,
+            "%s: the %s has %u x %u pixels; both have to be in 1..%d", what,
+            f->format->name, h->height, h->width, INT32_MAX);
     const uint64_t pixels = (uint64_t)h->height * h->width;
     const uint64_t limit = HKI_MIN(max_pixels, (uint64_t)INT32_MAX);
     if (pixels > limit)
-        return hki_fail(HK_E_DATA,
-                        "%s: a %s of %u x %u pixels, more than the limit of "
-                        "%llu",
-                        what, f->format->name, h->height, h->width,
-                        (unsigned long long)limit);
+        return hki_fail(
+            HK_E_DATA,
+            "%s: the %s has %u x %u pixels, more than the limit of %llu", what,
+            f->format->name, h->height, h->width, (unsigned long long)limit);
     *out = (hki_picture){.height = (int32_t)h->height,
                          .width = (int32_t)h->width,
                          .channels = channels != 0 ? channels : h->channels};

@@ -45,8 +45,9 @@ static hk_status read_frame(const uint8_t *p, size_t length, size_t at,
             "%s: JPEG with %d bits per channel; only 8 are supported", what,
             p[2]);
     if (components != 1 && components != 3 && components != 4)
-        return hki_fail(HK_E_UNSUPPORTED, "%s: JPEG with %d components", what,
-                        components);
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s: JPEG with %d components; 1, 3 and 4 are supported",
+                        what, components);
     out->height = (uint32_t)p[3] << 8 | p[4];
     out->width = (uint32_t)p[5] << 8 | p[6];
     out->channels = components == 1 ? 1 : 3;
@@ -156,7 +157,8 @@ static hk_status jpeg_read(hki_picture_decoder *d, const uint8_t *bytes,
                            const hki_picture_header *h, const hki_picture *p) {
     static const int format_of[] = {-1, TJPF_GRAY, -1, TJPF_RGB, TJPF_RGBA};
     if (d->jpeg == NULL && (d->jpeg = tjInitDecompress()) == NULL)
-        return hki_fail(HK_E_NO_MEMORY, "%s: no JPEG decompressor", what);
+        return hki_fail(HK_E_NO_MEMORY,
+                        "%s: out of memory for the JPEG decompression", what);
     if (h->four_inks)
         return read_inks(d, bytes, size, what, h, p);
     const int format = format_of[p->channels];

@@ -57,7 +57,8 @@ static hk_status png_probe(const uint8_t *bytes, size_t size, const char *what,
     out->wide = bytes[24] == 16;
     const int colour = bytes[25];
     if (colour > COLOUR_RGBA || colour == 1 || colour == 5)
-        return hki_fail(HK_E_DATA, "%s: PNG of colour type %d", what, colour);
+        return hki_fail(HK_E_DATA, "%s: the PNG has the unknown colour type %d",
+                        what, colour);
     out->colour = colour != COLOUR_GREY && colour != COLOUR_GREY_ALPHA;
     out->opaque = colour != COLOUR_GREY_ALPHA && colour != COLOUR_RGBA &&
                   !has_transparency(bytes, size);
@@ -175,8 +176,10 @@ hk_status hki_png_encode(const uint8_t *pixels, int height, int width,
         channels > 4 ||
         hki_mul_overflow((size_t)height * (size_t)channels, (size_t)width,
                          &size))
-        return hki_fail(HK_E_INVALID_ARG, "png: %d x %d x %d pixels", height,
-                        width, channels);
+        return hki_fail(HK_E_INVALID_ARG,
+                        "png: an image of %d x %d pixels with %d channels "
+                        "cannot be written; 1 to 4 channels are possible",
+                        height, width, channels);
     struct spng_ihdr ihdr = {.width = (uint32_t)width,
                              .height = (uint32_t)height,
                              .bit_depth = 8,

@@ -133,7 +133,8 @@ hk_status hki_pb_bytes(hki_buf *b, uint32_t number, const void *p, size_t n) {
     const size_t length_size = hki_varint_put(length, n);
     size_t total;
     if (hki_add_overflow(n, 20, &total))
-        return hki_fail(HK_E_OVERFLOW, "protobuf field of %zu bytes", n);
+        return hki_fail(HK_E_OVERFLOW,
+                        "protobuf: a field of %zu bytes is too large", n);
     HKI_TRY(hki_buf_reserve(b, total)); // no half field after a failure
     HKI_TRY(put(b, number, HKI_PB_BYTES, length, length_size));
     return hki_buf_add(b, p, n);

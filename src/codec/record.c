@@ -23,7 +23,8 @@ hk_status hki_record_append(hki_buf *b, const void *data, size_t size) {
     uint8_t header[HKI_RECORD_HEADER], footer[HKI_RECORD_FOOTER];
     size_t total;
     if (hki_add_overflow(size, sizeof header + sizeof footer, &total))
-        return hki_fail(HK_E_OVERFLOW, "record of %zu bytes", size);
+        return hki_fail(HK_E_OVERFLOW,
+                        "TFRecord: a record of %zu bytes is too large", size);
     // With the room made first, a failure leaves no half record behind.
     HKI_TRY(hki_buf_reserve(b, total));
     hki_record_seal(data, size, header, footer);

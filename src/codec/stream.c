@@ -162,9 +162,12 @@ static hk_status read_through(hki_stream *s, uint64_t position) {
             (size_t)HKI_MIN(position - s->position, (uint64_t)SKIP_BYTES),
             &got);
         if (r == HK_OK && got == 0)
-            r = hki_fail(HK_E_DATA, "%s: ends at byte %llu, before byte %llu",
-                         s->path, (unsigned long long)s->position,
-                         (unsigned long long)position);
+            r = hki_fail(
+                HK_E_DATA,
+                "%s: has %llu uncompressed bytes, but reading was to continue "
+                "at byte %llu; the file is incomplete or was changed",
+                s->path, (unsigned long long)s->position,
+                (unsigned long long)position);
     }
     hki_free(skipped);
     return r;

@@ -92,7 +92,9 @@ bool hki_input_size(const hki_input *in, uint64_t *size) {
 static hk_status seek_file(hki_input *in, uint64_t position) {
     uint64_t size;
     if (hki_input_size(in, &size) && position > size)
-        return hki_fail(HK_E_DATA, "%s: ends at byte %llu, before byte %llu",
+        return hki_fail(HK_E_DATA,
+                        "%s: has %llu bytes, but reading was to continue at "
+                        "byte %llu; the file is incomplete or was changed",
                         in->path, (unsigned long long)size,
                         (unsigned long long)position);
     if (position > INT64_MAX ||

@@ -112,7 +112,7 @@ def web_pieces(b):
     done = b.cat(b.nginx.url("big"), *[x for p in places for x in p])
     same("pieces by https", done, b"".join(b.big[o:o + n] for o, n in places))
     says("behind the end", b.cat(b.nginx.url("data"), 300001, 1),
-         "ends at byte 300000, before byte 300001")
+         "has 300000 bytes, but reading was to continue at byte 300001")
 
 
 def web_little(b):

@@ -294,7 +294,8 @@ static hk_status write_parts(const char *path, const char *stem,
     const size_t n = split(plan, parts);
     if (n > 99999)
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: shards of %llu bytes: %zu of them are too many",
+                        "%s: shards of %llu bytes would be %zu files; the "
+                        "limit is 99999, so choose larger shards",
                         path, (unsigned long long)plan->shard_bytes, n);
     HKI_TRY(free_generation(stem, n, &generation));
     hk_status s = write_set(stem, generation, parts, n, plan, names, &index);

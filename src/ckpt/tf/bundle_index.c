@@ -79,9 +79,10 @@ static hk_status check_size(const index_scan *x, const char *name,
         return HK_OK;
     if (n > UINT64_MAX / type->size || n * type->size != size)
         return hki_fail(HK_E_DATA,
-                        "%s: tensor %s: %llu elements of %s in %llu bytes",
-                        x->what, name, (unsigned long long)n, type->name,
-                        (unsigned long long)size);
+                        "%s: tensor %s has %llu bytes, which is not the size "
+                        "of %llu elements of %s",
+                        x->what, name, (unsigned long long)size,
+                        (unsigned long long)n, type->name);
     return HK_OK;
 }
 
@@ -208,9 +209,10 @@ static hk_status take_parts(index_scan *x, const char *name,
     const hki_bundle_type *const type = hki_bundle_type_by_number(e->dtype);
     int64_t count;
     if (type == NULL || type->size == 0 || t->entry.shape.rank < 0)
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: tensor %s: slices of type %s and rank %d", x->what,
-                        name, t->entry.type_name, e->rank);
+        return hki_fail(
+            HK_E_UNSUPPORTED,
+            "%s: tensor %s: slices of type %s and rank %d are not supported",
+            x->what, name, t->entry.type_name, e->rank);
     if (hk_shape_count(t->entry.shape, &count) != HK_OK ||
         count > INT64_MAX / type->size)
         return bad_tensor(x, name, "the shape has too many elements");

@@ -125,9 +125,11 @@ static hk_status idx_form(const uint8_t *bytes, size_t size, uint64_t total,
             what);
     const size_t rank = bytes[3], header = 4 + 4 * rank;
     if (rank < 1 || rank > HK_MAX_RANK || size < header)
-        return hki_fail(HK_E_DATA,
-                        "%s: IDX header at byte 3: %zu dimensions in %zu bytes",
-                        what, rank, size);
+        return hki_fail(
+            HK_E_DATA,
+            "%s: the IDX header has %zu dimensions (byte 3) in a file of %zu "
+            "bytes; 1 to %d dimensions and 4 bytes for each are possible",
+            what, rank, size, HK_MAX_RANK);
     f.shape.rank = (int32_t)rank;
     for (size_t i = 0; i < rank; i++)
         f.shape.dim[i] = (int64_t)load(bytes + 4 + 4 * i, 4, true);
@@ -136,14 +138,18 @@ static hk_status idx_form(const uint8_t *bytes, size_t size, uint64_t total,
     const hk_status s =
         hki_shape_bytes(f.shape, hki_number_size(f.type), &expected);
     char text[HKI_SHAPE_TEXT];
-    if (s != HK_OK || expected != total - header)
+    if (s != HK_OK)
+        return hki_fail(HK_E_DATA, "%s: the IDX shape %s is too large", what,
+                        hki_shape_text(f.shape, text));
+    if (expected != total - header)
         return hki_fail(HK_E_DATA,
-                        "%s: the IDX data of %s begins at byte %zu, but there "
-                        "are only %llu bytes%s",
-                        what, hki_shape_text(f.shape, text), header,
+                        "%s: the IDX data of shape %s needs %zu bytes from "
+                        "byte %zu on, but the file has %llu there; it is %s",
+                        what, hki_shape_text(f.shape, text), expected, header,
                         (unsigned long long)(total - header),
-                        s == HK_OK && expected > total - header ? ", truncated"
-                                                                : "");
+                        expected > total - header
+                            ? "truncated"
+                            : "not an array of this shape");
     *out = f;
     return HK_OK;
 }
@@ -194,7 +200,12 @@ static hk_status npy_form(const uint8_t *bytes, size_t size, uint64_t total,
         return hki_fail(HK_E_UNSUPPORTED,
                         "%s: complex numbers are not supported", what);
     if (a->data_offset > total || a->data_size > total - a->data_offset)
-        return hki_fail(HK_E_DATA, "%s: truncated", what);
+        return hki_fail(HK_E_DATA,
+                        "%s: truncated: the array needs %llu bytes from byte "
+                        "%llu on, but the file has %llu bytes",
+                        what, (unsigned long long)a->data_size,
+                        (unsigned long long)a->data_offset,
+                        (unsigned long long)total);
     *out = (hki_array_form){.type = a->type,
                             .big_endian = a->big_endian,
                             .turn = a->fortran_order && a->rank > 1,

@@ -51,12 +51,12 @@ static hk_status check(const cifar *c, size_t file, int64_t record,
                        const uint8_t *p) {
     for (size_t k = 0; k < c->labels; k++)
         if (p[k] >= c->classes[k])
-            return hki_fail(
-                HK_E_DATA,
-                "%s: record %lld at byte %lld: label %d of %d classes",
-                c->files.paths.items[file], (long long)record,
-                (long long)(record * (int64_t)record_bytes(c)), p[k],
-                c->classes[k]);
+            return hki_fail(HK_E_DATA,
+                            "%s: record %lld at byte %lld: the label is %d; it "
+                            "has to be below %d",
+                            c->files.paths.items[file], (long long)record,
+                            (long long)(record * (int64_t)record_bytes(c)),
+                            p[k], c->classes[k]);
     return HK_OK;
 }
 
@@ -103,11 +103,11 @@ static hk_status open_file(cifar *c, size_t i) {
     const int64_t n = (int64_t)(size / record);
     if (size % record != 0)
         return hki_fail(HK_E_DATA,
-                        "%s: record %lld at byte %lld is truncated: %llu bytes "
-                        "of %zu",
+                        "%s: record %lld at byte %lld is truncated: it needs "
+                        "%zu bytes, but the file has only %llu more",
                         c->files.paths.items[i], (long long)n,
-                        (long long)n * (long long)record,
-                        (unsigned long long)(size % record), record);
+                        (long long)n * (long long)record, record,
+                        (unsigned long long)(size % record));
     c->first[i + 1] = c->first[i] + n;
     return HK_OK;
 }

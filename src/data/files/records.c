@@ -61,9 +61,10 @@ static hk_status tfrecord_need(source *s, const uint8_t *p, size_t *need) {
 static hk_status tfrecord_fault(source *s, hki_record_state state, step *out) {
     const uint8_t *const p = s->r.data + s->r.begin;
     if (state == HKI_RECORD_TRUNCATED)
-        return hki_file_reader_fail(&s->r, HK_E_DATA, 0,
-                                    "truncated: the file ends %zu bytes later",
-                                    hki_file_reader_left(&s->r));
+        return hki_file_reader_fail(
+            &s->r, HK_E_DATA, 0,
+            "the record is truncated: the file has only %zu more bytes",
+            hki_file_reader_left(&s->r));
     if (state == HKI_RECORD_BAD_LENGTH)
         return hki_file_reader_fail(
             &s->r, HK_E_DATA, 0,
@@ -194,9 +195,9 @@ static hk_status fixed_next(source *s, step *out) {
     if (left < c->record_bytes + c->footer_bytes)
         return hki_file_reader_fail(
             &s->r, HK_E_DATA, 0,
-            "truncated: %zu bytes are left for a record of "
-            "%zu and a footer of %zu",
-            left, c->record_bytes, c->footer_bytes);
+            "the record is truncated: it and the footer need %zu + %zu bytes, "
+            "but the file has only %zu more",
+            c->record_bytes, c->footer_bytes, left);
     out->bytes = s->r.data + s->r.begin;
     out->size = out->used = c->record_bytes;
     return HK_OK;

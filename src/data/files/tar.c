@@ -162,7 +162,8 @@ static hk_status read_extension(hki_file_reader *r, uint8_t type, uint64_t size,
     HKI_TRY(hki_file_reader_more(r, (size_t)padded(size)));
     if (hki_file_reader_left(r) < padded(size))
         return hki_file_reader_fail(r, HK_E_DATA, 0,
-                                    "truncated within an extended header");
+                                    "the archive is truncated: the file ends "
+                                    "within an extended header");
     const uint8_t *const p = r->data + r->begin;
     bool good;
     if (type == 'x') {
@@ -206,8 +207,11 @@ static hk_status read_block(hki_file_reader *r, const uint8_t **block) {
         return HK_E_END;
     const uint8_t *const p = r->data + r->begin;
     if (left < HKI_TAR_BLOCK)
-        return hki_file_reader_fail(r, HK_E_DATA, 0,
-                                    "truncated: %zu bytes of a header", left);
+        return hki_file_reader_fail(
+            r, HK_E_DATA, 0,
+            "the archive is truncated: its header needs %d bytes, but the file "
+            "has only %zu more",
+            HKI_TAR_BLOCK, left);
     if (is_zero(p))
         return HK_E_END;
     if (!checksum_fits(p))
@@ -275,9 +279,9 @@ hk_status hki_tar_data(hki_file_reader *r, const hki_tar_member *m,
     if (hki_file_reader_left(r) < m->size)
         return hki_file_reader_fail(
             r, HK_E_DATA, 0,
-            "member \"%.200s\": truncated, %zu bytes of "
-            "%llu",
-            m->name, hki_file_reader_left(r), (unsigned long long)m->size);
+            "member \"%.200s\" is truncated: it needs %llu bytes, but the file "
+            "has only %zu more",
+            m->name, (unsigned long long)m->size, hki_file_reader_left(r));
     *bytes = r->data + r->begin;
     hki_file_reader_take(
         r, (size_t)HKI_MIN(padded(m->size), (uint64_t)hki_file_reader_left(r)));

@@ -42,7 +42,8 @@ static hk_status check_decode(const hk_image_op *op) {
 static hk_status check_crop(const hk_image_op *op) {
     HKI_TRY(check_size(op));
     if (op->top < 0 || op->left < 0)
-        return hki_fail(HK_E_INVALID_ARG, "top %d, left %d", op->top, op->left);
+        return hki_fail(HK_E_INVALID_ARG, "top %d or left %d is negative",
+                        op->top, op->left);
     return HK_OK;
 }
 
@@ -61,10 +62,12 @@ static hk_status check_pad(const hk_image_op *op) {
     for (size_t i = 0; i < HKI_COUNT(sides); i++)
         if (sides[i] < 0 || sides[i] > MAX_SIDE)
             return hki_fail(HK_E_INVALID_ARG,
-                            "%d pixels per side are out of range", sides[i]);
+                            "%d pixels per side are out of range (0 to %d)",
+                            sides[i], MAX_SIDE);
     return isfinite(op->fill)
                ? HK_OK
-               : hki_fail(HK_E_NOT_FINITE, "fill %g", (double)op->fill);
+               : hki_fail(HK_E_NOT_FINITE, "fill is %g; it has to be finite",
+                          (double)op->fill);
 }
 
 static hk_status check_cutout(const hk_image_op *op) {

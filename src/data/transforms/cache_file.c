@@ -117,11 +117,14 @@ static hk_status check_header(hki_cache_reader *r, uint64_t fingerprint) {
     uint8_t head[HEADER];
     if (r->file.size < HEADER)
         return hki_fail(HK_E_DATA,
-                        "%s: %llu bytes are too few for a cache file", r->path,
-                        (unsigned long long)r->file.size);
+                        "%s: is not a cache file: it has only %llu bytes; "
+                        "remove it to create a new one",
+                        r->path, (unsigned long long)r->file.size);
     HKI_TRY(hki_file_read_at(r->file.fd, r->path, 0, head, sizeof head));
     if (memcmp(head, MAGIC, 8) != 0 || hki_get_u64(head + 24) != r->file.size)
-        return hki_fail(HK_E_DATA, "%s: is not a cache file, or is incomplete",
+        return hki_fail(HK_E_DATA,
+                        "%s: is not a cache file, or is incomplete; remove it "
+                        "to create a new one",
                         r->path);
     if (hki_get_u64(head + 8) != fingerprint)
         return hki_fail(HK_E_INVALID_ARG,
@@ -150,8 +153,10 @@ uint64_t hki_cache_reader_tell(const hki_cache_reader *r) {
 
 hk_status hki_cache_reader_seek(hki_cache_reader *r, uint64_t position) {
     if (position < HEADER || position > r->file.size)
-        return hki_fail(HK_E_DATA, "%s: invalid position %llu of %llu", r->path,
-                        (unsigned long long)position,
+        return hki_fail(HK_E_DATA,
+                        "%s: the saved position is byte %llu, but the cache "
+                        "file has %llu bytes; it was replaced",
+                        r->path, (unsigned long long)position,
                         (unsigned long long)r->file.size);
     r->position = position;
     return HK_OK;

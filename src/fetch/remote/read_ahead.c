@@ -251,7 +251,9 @@ hk_status hki_ahead_read(hki_ahead *a, void *out, size_t capacity,
 
 hk_status hki_ahead_seek(hki_ahead *a, uint64_t position) {
     if (position > a->version.size)
-        return hki_fail(HK_E_DATA, "%s: ends at byte %llu, before byte %llu",
+        return hki_fail(HK_E_DATA,
+                        "%s: has %llu bytes, but reading was to continue at "
+                        "byte %llu; the file is incomplete or was changed",
                         a->target->path, (unsigned long long)a->version.size,
                         (unsigned long long)position);
     HKI_LOCKED(&a->lock);

@@ -59,7 +59,9 @@ static bool percent_decode(const char *text, size_t size, char *out,
 }
 
 static hk_status no_page(void) {
-    return hki_fail(HK_E_IO, "the server's list of keys cannot be read");
+    return hki_fail(
+        HK_E_IO,
+        "the server's answer is not a list of keys (XML of ListObjectsV2)");
 }
 
 hk_status hki_s3_page(const char *xml, size_t size,
