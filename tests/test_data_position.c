@@ -541,6 +541,61 @@ static void test_bad_bytes(void **state) {
     free(bytes);
 }
 
+// Elements `from` to the end of `total` passes over 0 to 9, one line each.
+static void check_rest(hk_dataset *d, const void *saved, size_t size,
+                       int64_t from, int64_t total, int64_t step) {
+    const hk_element *e;
+    hk_iter *it = iterate(d, 1);
+    assert_ok(hk_iter_restore(it, saved, size));
+    for (int64_t i = from; i < 10 * total; i += step) {
+        assert_ok(hk_iter_next(it, &e));
+        assert_int_equal(*(const int64_t *)hk_tensor_data(e->values[0].tensor),
+                         i % 10);
+    }
+    assert_status(hk_iter_next(it, &e), HK_E_END);
+    hk_iter_destroy(it);
+    hk_dataset_release(d);
+}
+
+static hk_dataset *epochs_of(int64_t count, bool shard) {
+    hk_dataset *d = hki_data_epochs(hk_range(10), count);
+    return shard ? hk_data_shard(d, 2, 1) : d;
+}
+
+// A position fits another number of epochs of the estimator, and that of
+// hk_data_repeat does not: nodes behind it may have seen the end.
+static void test_epochs(void **state) {
+    (void)state;
+    const hk_element *e;
+    for (int shard = 0; shard < 2; shard++) {
+        hk_dataset *d = epochs_of(2, shard);
+        hk_iter *it = iterate(d, 1);
+        for (int i = 0; i < 6; i++)
+            assert_ok(hk_iter_next(it, &e));
+        void *saved = NULL;
+        const size_t size = save(it, &saved);
+        const int64_t from = shard ? 13 : 6, step = shard ? 2 : 1;
+        for (int64_t total = shard ? 2 : 1; total < 5; total++)
+            check_rest(epochs_of(total, shard), saved, size, from, total, step);
+        if (shard) // already more than that
+            check_rest(epochs_of(1, true), saved, size, 10, 1, 1);
+        free(saved);
+        hk_iter_destroy(it);
+        hk_dataset_release(d);
+    }
+    hk_dataset *d = hk_data_repeat(hk_range(10), 2);
+    hk_dataset *more = hk_data_repeat(hk_range(10), 3);
+    hk_iter *it = iterate(d, 1), *other = iterate(more, 1);
+    void *saved = NULL;
+    const size_t size = save(it, &saved);
+    assert_status(hk_iter_restore(other, saved, size), HK_E_INVALID_ARG);
+    free(saved);
+    hk_iter_destroy(it);
+    hk_iter_destroy(other);
+    hk_dataset_release(d);
+    hk_dataset_release(more);
+}
+
 // A checksum that fits over bytes that do not: every field damaged in turn.
 // Nothing but an error or a position may come of it.
 static void test_sealed_damage(void **state) {
@@ -618,6 +673,7 @@ int main(void) {
         return 1;
     snprintf(cache_path, sizeof cache_path, "%s/cache", cache_folder);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_epochs),
         cmocka_unit_test(test_every_index),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_unseeded),

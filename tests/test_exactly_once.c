@@ -178,9 +178,8 @@ static void server_main(uint32_t shard) {
     o.n_shards = setup_of.n_shards;
     o.lease_ms = 60000;
     const hki_tap tap = {tap_before, tap_after, &shared->server[shard]};
-    const hki_server_hooks hooks = {.probe = probe,
-                                    .user = &shared->server[shard],
-                                    .tap = &tap};
+    const hki_server_hooks hooks = {
+        .probe = probe, .user = &shared->server[shard], .tap = &tap};
     hk_center_server *s;
     if (hki_server_start(&o, &hooks, &s) != HK_OK)
         give_up("server", shard);

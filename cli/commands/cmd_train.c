@@ -214,7 +214,7 @@ static int run_here(const cli_args *a, fold_scores *folds) {
                          .reason = HK_STOP_DONE};
     if (!record_is_done(s, &before))
         code = start(a, j, &data, &held,
-                     s->epochs ? s->epochs - before.epochs : 0, &t);
+                     s->epochs ? s->epochs - before.used : 0, &t);
     if (!code && t.reason != HK_STOP_DONE)
         code = record_add(s, &before, &t);
     if (!code) {

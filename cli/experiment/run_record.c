@@ -162,14 +162,18 @@ void record_read(const char *model_dir, record *out) {
     if (access(path, R_OK) == 0 &&
         hk_latest_checkpoint(model_dir, NULL, 0, &step) == HK_OK) {
         tree *t = tree_read(path);
-        const record r = {
-            .global_step = tree_int(tree_get(t, "global_step"), -1),
-            .reached = tree_int(tree_get(t, "reached"), -1),
-            .examples = tree_int(tree_get(t, "examples"), 0),
-            .exchanges = (uint64_t)tree_int(tree_get(t, "exchanges"), 0),
-            .seconds = tree_float(tree_get(t, "seconds"), 0),
-            .epochs = tree_int(tree_get(t, "epochs"), 0),
-            .workers = tree_int(tree_get(t, "workers"), 0)};
+        record r = {.global_step = tree_int(tree_get(t, "global_step"), -1),
+                    .reached = tree_int(tree_get(t, "reached"), -1),
+                    .examples = tree_int(tree_get(t, "examples"), 0),
+                    .exchanges =
+                        (uint64_t)tree_int(tree_get(t, "exchanges"), 0),
+                    .seconds = tree_float(tree_get(t, "seconds"), 0),
+                    .epochs = tree_int(tree_get(t, "epochs"), 0),
+                    .workers = tree_int(tree_get(t, "workers"), 0)};
+        // Version 0.2 did not keep them: a plateau comes before the data's end.
+        const char *const by = tree_text(tree_get(t, "stopped_by"), "");
+        const int64_t used = strcmp(by, "hook") == 0 ? 0 : r.epochs;
+        r.used = tree_int(tree_get(t, "epochs_used"), used);
         if (r.global_step == step)
             *out = r;
         tree_free(t);
@@ -199,18 +203,23 @@ int record_add(const settings *s, const record *before,
     const bool plateau = t->reason == HK_STOP_HOOK && s->early_stop_steps > 0;
     if ((t->reason == HK_STOP_DATA || plateau) && s->epochs)
         r.epochs = s->epochs;
+    if (t->reason == HK_STOP_DATA && s->epochs)
+        r.used = s->epochs;
+    CLI_FREED char *used =
+        r.epochs ? cli_printf(",\"epochs_used\":%lld", (long long)r.used)
+                 : cli_strdup("");
     CLI_FREED char *path = cli_printf("%s/run.json", s->model_dir);
     CLI_FREED char *text = cli_printf(
         "{\"version\":\"%s\",\"workers\":%u,\"global_step\":%lld,"
         "\"reached\":%lld,"
         "\"examples\":%lld,\"exchanges\":%llu,\"seconds\":%.3f,"
-        "\"epochs\":%lld,\"stopped_by\":\"%s\"}\n",
+        "\"epochs\":%lld%s,\"stopped_by\":\"%s\"}\n",
         hk_version(),
         s->config.all_workers ? s->config.all_workers : s->config.workers,
         (long long)t->global_step, (long long)r.reached,
         (long long)r.examples + t->examples,
         (unsigned long long)r.exchanges + t->exchanges, r.seconds + t->seconds,
-        (long long)r.epochs, hk_stop_reason_name(t->reason));
+        (long long)r.epochs, used, hk_stop_reason_name(t->reason));
     return write_whole(path, text, strlen(text));
 }
 

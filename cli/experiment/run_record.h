@@ -12,7 +12,8 @@ typedef struct record {
     int64_t examples;
     uint64_t exchanges;
     double seconds;
-    int64_t epochs;  // whole ones, done when the data last ended
+    int64_t epochs;  // the limit that was reached, by the data or a plateau
+    int64_t used;    // whole ones, done when the data last ended
     int64_t workers; // of the last start
 } record;
 

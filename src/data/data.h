@@ -134,8 +134,9 @@ enum {
     HKI_DATA_PASSES = 8,  // items are those of inputs[0], unchanged
     HKI_DATA_FN = 16,     // a function over inputs[0], run by loaders
     HKI_DATA_MAY_SKIP =
-        32,               // an fn that may leave elements out (on_error = skip)
-    HKI_DATA_KEEPS = 256, // with HKI_DATA_PASSES: no item is lent
+        32, // an fn that may leave elements out (on_error = skip)
+    HKI_DATA_EPOCHS = 512, // the key is no part of saved positions
+    HKI_DATA_KEEPS = 256,  // with HKI_DATA_PASSES: no item is lent
     HKI_DATA_BLOCKS = 128, // boxes are blocks; every value has a fixed shape
     HKI_DATA_EACH = 64 // an element comes from one of inputs[0], each by itself
                        // and in their order; some may be left out
@@ -237,6 +238,8 @@ struct hk_dataset {
     hk_element spec;
     int64_t count; // -1: unknown, -2: no end
     uint64_t fingerprint;
+    uint64_t position; // fingerprint that saved positions have: without the
+                       // numbers of epochs of hki_data_epochs
     uint32_t flags;
     int32_t parallel; // HKI_DATA_FN: rows at once; 1, n, or HK_DATA_AUTO
     hki_arena arena;  // spec and names
@@ -269,6 +272,10 @@ hk_dataset *hki_dataset_make(const hki_dataset_desc *desc);
 // The same when s is HK_OK; else the desc could not be filled, and the dataset
 // holds the calling thread's last error.
 hk_dataset *hki_dataset_finish(const hki_dataset_desc *desc, hk_status s);
+// hk_data_repeat whose saved positions fit any other count: training continues
+// when only its number of epochs has changed. Only shards may follow it, as
+// other nodes save that their input has ended. Takes d.
+hk_dataset *hki_data_epochs(hk_dataset *d, int64_t count);
 // A dataset that holds the calling thread's last error, of status s. The
 // inputs are taken (an error of theirs wins). For checks of arguments:
 //     return hki_dataset_fail(&d, 1, hki_fail(HK_E_INVALID_ARG, ...));

@@ -118,11 +118,15 @@ static hk_status fill_dataset(hk_dataset *d, const hki_dataset_desc *desc) {
         hki_hash(HKI_HASH_INIT, desc->ops->name, strlen(desc->ops->name) + 1);
     if (desc->fn != NULL)
         h = hki_hash(h, desc->fn->name, strlen(desc->fn->name) + 1);
-    h = hki_hash(h, &desc->key, sizeof desc->key);
-    h = hki_spec_hash(h, &d->spec);
-    for (size_t i = 0; i < desc->n_inputs; i++)
+    const uint64_t key = (desc->flags & HKI_DATA_EPOCHS) ? 0 : desc->key;
+    uint64_t p = hki_spec_hash(hki_hash(h, &key, sizeof key), &d->spec);
+    h = hki_spec_hash(hki_hash(h, &desc->key, sizeof desc->key), &d->spec);
+    for (size_t i = 0; i < desc->n_inputs; i++) {
         h = hki_hash(h, &desc->inputs[i]->fingerprint, sizeof h);
+        p = hki_hash(p, &desc->inputs[i]->position, sizeof p);
+    }
     d->fingerprint = h;
+    d->position = p;
     return HK_OK;
 }
 

@@ -171,7 +171,7 @@ static hk_status make_bytes(hk_iter *it) {
         return hki_fail(HK_E_STATE, "iterator save: a stop interrupted an "
                                     "element; there is no position after it");
     w->status = hki_buf_add(&w->buf, MAGIC, sizeof MAGIC);
-    hki_save_u64(w, it->d->fingerprint);
+    hki_save_u64(w, it->d->position);
     hki_save_u64(w, it->delivered);
     hki_save_u64(w, atomic_load(&it->run->skipped));
     hki_node_save(it->root, w);
@@ -212,12 +212,14 @@ static hk_status check_bytes(const hk_iter *it, const uint8_t *p, size_t size) {
         return hki_fail(
             HK_E_DATA,
             "iterator restore: wrong checksum; the bytes are damaged");
-    if (hki_get_u64(p + 8) != it->d->fingerprint)
+    // Version 0.2 saved the whole fingerprint.
+    const uint64_t of = hki_get_u64(p + 8);
+    if (of != it->d->position && of != it->d->fingerprint)
         return hki_fail(HK_E_INVALID_ARG,
                         "iterator restore: the position belongs to another "
                         "pipeline (fingerprint %016llx, this one has %016llx)",
-                        (unsigned long long)hki_get_u64(p + 8),
-                        (unsigned long long)it->d->fingerprint);
+                        (unsigned long long)of,
+                        (unsigned long long)it->d->position);
     return HK_OK;
 }
 

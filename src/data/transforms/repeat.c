@@ -62,6 +62,8 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
     s->done = hki_restore_i64(r, 0, INT64_MAX - 1);
     s->ended = hki_restore_i64(r, 0, 1) == 1;
     s->pending = hki_restore_i64(r, 0, 1) == 1;
+    if (times(n) >= 0) // may be another number: hki_data_epochs
+        s->ended = s->done >= times(n);
     return r->status;
 }
 
@@ -86,7 +88,7 @@ static int64_t count_of(const hk_dataset *d, int64_t count) {
     return __builtin_mul_overflow(n, count, &product) ? -2 : product;
 }
 
-hk_dataset *hk_data_repeat(hk_dataset *d, int64_t count) {
+static hk_dataset *make(hk_dataset *d, int64_t count, uint32_t flags) {
     hk_status s = HK_OK;
     if (count < -1)
         s = hki_fail(HK_E_INVALID_ARG, "repeat: invalid count %lld",
@@ -99,7 +101,15 @@ hk_dataset *hk_data_repeat(hk_dataset *d, int64_t count) {
         .n_inputs = 1,
         .count = count_of(d, count),
         .key = hki_key("repeat", 1, &count),
-        .flags = HKI_DATA_PASSES,
+        .flags = HKI_DATA_PASSES | flags,
     };
     return hki_dataset_finish(&desc, s);
+}
+
+hk_dataset *hk_data_repeat(hk_dataset *d, int64_t count) {
+    return make(d, count, 0);
+}
+
+hk_dataset *hki_data_epochs(hk_dataset *d, int64_t count) {
+    return make(d, count, HKI_DATA_EPOCHS);
 }

@@ -70,7 +70,7 @@ hk_status hki_source_open(hk_estimator *e, const hk_source *in, hk_mode mode,
     // evenly, whatever remains at the end of each. A center that lends the data
     // knows of them.
     if (epochs > 0 && !(leased && lender->take != NULL))
-        d = hk_data_repeat(d, epochs);
+        d = hki_data_epochs(d, epochs);
     if (mode == HK_TRAIN && workers > 1 && in->shard == HK_SHARD_BATCHES &&
         !leased)
         d = hk_data_shard(d, workers, worker);
@@ -285,10 +285,11 @@ static hk_status seek(hk_estimator *e, const hk_source *in, hki_intake *t) {
     if (s != HK_E_INVALID_ARG)
         return s;
     // Another pipeline under the same name: people change their input.
-    hki_log(e->ctx, HK_LOG_WARNING,
-            "input %s: the data position in the checkpoint belongs to another "
-            "pipeline; worker %u starts at the beginning of its data (%s)",
-            in->name, t->id, hk_last_error());
+    hki_log(
+        e->ctx, HK_LOG_WARNING,
+        "worker %u: the training data (source \"%s\") starts again from the "
+        "beginning, because its settings have changed since the checkpoint",
+        t->id, in->name);
     hk_iter_destroy(t->iter);
     t->iter = NULL;
     return hki_source_iter(e, t->dataset, HK_TRAIN, &t->iter);
