@@ -20,15 +20,18 @@ import check_words
 
 PAGES, MESSAGES = 12, 60
 ROOT = check_words.ROOT
-SENTENCE_END = re.compile(r'(?<=[.!?:;])["\')*]*\s+(?=[A-Z`*\[(])')
+SENTENCE_END = re.compile(r'([.!?:;]["\')*]*)\s+(?=[A-Z`*\[(])')
 ABBREVIATION = re.compile(r"\b(e\.g|i\.e|vs|etc|al|no|Fig)\.$")
+TITLE = re.compile(r"(\d+\.|(- )?\*\*[^*]+\*\*)$")  # of the sentence after it
 
 
 def sentences_of(paragraph):
     """The sentences of one paragraph, list item or table cell row."""
     out = []
-    for piece in SENTENCE_END.split(" ".join(paragraph.split())):
-        if out and (out[-1][-1] in ":;" or ABBREVIATION.search(out[-1])):
+    text = SENTENCE_END.sub(r"\1\n", " ".join(paragraph.split()))
+    for piece in text.split("\n"):
+        if out and (out[-1][-1] in ":;" or ABBREVIATION.search(out[-1]) or
+                    TITLE.match(out[-1])):
             out[-1] += " " + piece
         elif piece:
             out.append(piece)
@@ -60,7 +63,7 @@ def blocks_of(page):
             yield from flush()
             yield False, line
         else:
-            if re.match(r"\s*([-*|]|\d+\.)\s*", line):
+            if re.match(r"\s*([-*|]|\d+\.\s)", line):
                 yield from flush()
             lines.append(line)
     yield from flush()
@@ -80,11 +83,14 @@ def number_page(path):
 
 
 def is_full_message(path, line, text):
-    """No fragment of one, no markup, no style sheet, no docstring."""
+    """No fragment of one, no markup, style sheet, docstring, type or command."""
     first = path.read_text().splitlines()[line - 1].lstrip()
     return (len(re.findall(r"[A-Za-z]{2,}", text)) >= 5 and
             not re.search(r"</?[a-z]+[ >]", text) and
             not re.search(r"\{[a-z-]+:[^ ]", text) and
+            not re.match(r"[A-Z]\w+\[\w", text) and
+            not (path.parent.name == "commands" and
+                 re.match(r"hooke [a-z]+ ", text)) and
             not first.startswith('"""'))
 
 

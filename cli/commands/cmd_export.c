@@ -252,8 +252,9 @@ static const cli_option options[] = {
                "the file; tf: prefix of its files; folder: where to create the "
                "folder, whose name is the time"),
     CLI_OPTION("data", 0, CLI_FILE, "FILES",
-               "onnx and folder: files like the training data, if those no "
-               "longer exist; their first row shows the inputs"),
+               "for onnx and folder, if the training data no longer exists: "
+               "files with the same columns; the first row determines the "
+               "inputs of the model"),
     CHECKPOINT_OPTION,
     {0}};
 
@@ -265,9 +266,10 @@ const cli_command cmd_export = {
     .about = "Writes the weights alone, under their plain names, as "
              "safetensors, as a TensorFlow checkpoint or as a NumPy archive; "
              "or, with --format onnx, the whole model with the preparation of "
-             "its inputs, for onnxruntime and others. With --format folder "
-             "the same becomes a folder that a C program opens with "
-             "hk_exported_open. EXPERIMENT may be the folder of a run.",
+             "its inputs, for onnxruntime and others. --format folder also "
+             "writes the whole model with the preparation of its inputs: to a "
+             "folder that a C program opens with hk_exported_open. EXPERIMENT "
+             "may be the folder of a run.",
     .examples = "hooke export digits --format npz -o digits.npz\n"
                 "hooke export my.yaml --format onnx -o my.onnx",
     .options = options,

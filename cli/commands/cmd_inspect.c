@@ -264,8 +264,9 @@ static int inspect_center(const char *path, const cli_args *a) {
     printf("  model        fingerprint %016llx\n",
            (unsigned long long)h.fingerprint);
     printf("  state        %s, %s\n", h.initialised ? "has values" : "empty",
-           h.clean ? "closed properly"
-                   : "open: its server is running or was killed");
+           h.clean ? "closed normally"
+                   : "not closed: a center is using the file, or the last one "
+                     "was killed");
     return h.initialised ? center_values(path, a) : 0;
 }
 

@@ -28,8 +28,8 @@ static int run_evaluator(const cli_args *a) {
                    "number of workers of the whole cluster; determines "       \
                    "moving rate and shares of the data"),                      \
         CLI_OPTION("steps", 0, CLI_INT, "N",                                   \
-                   "ends the run after N local steps of all workers "          \
-                   "together"),                                                \
+                   "ends the run at global step N; the global step counts "    \
+                   "the steps of all workers"),                                \
         CLI_OPTION("epochs", 0, CLI_INT, "N",                                  \
                    "ends the run after N passes over the training data"),      \
         CLI_OPTION("seconds", 0, CLI_FLOAT, "S",                               \

@@ -507,9 +507,10 @@ static const cli_option options[] = {
              "values of a key, also lists such as [64,32]; several --grid "
              "options try every combination"),
     CLI_MANY("range", 'r', "KEY=LOW..HIGH[:log]",
-             "draws random values from a range; needs --trials"),
+             "draws random values from a range; needs --trials or --halving"),
     CLI_OPTION("trials", 0, CLI_COUNT, "N",
-               "number of random draws, instead of a grid"),
+               "number of random draws, instead of a grid; default with "
+               "--halving: 10"),
     CLI_SWITCH("halving", 0,
                "successive halving: the best third continues with three times "
                "the steps or epochs"),
@@ -533,9 +534,11 @@ const cli_command cmd_sweep = {
     .summary = "train with many parameters and compare",
     .about =
         "Trains once for every combination of the --grid values, or for "
-        "--trials draws, and prints a table. Trials that differ in numbers of "
-        "the optimizer, of elastic averaging or of dropout layers share one "
-        "compiled graph. As many trials run at the same time as the cores "
+        "--trials draws, and prints a table. Trials that differ only in "
+        "numeric "
+        "settings of the optimizer, of elastic averaging or of dropout layers "
+        "share one compiled graph. As many trials run at the same time as the "
+        "cores "
         "allow. Each trial has a folder with TensorBoard files, including "
         "HParams. The folder of the best trial also has a checkpoint and its "
         "experiment: evaluate it, export it or train it further.",

@@ -24,15 +24,18 @@ int run_processes(const cli_args *a); // center and workers as children
         CLI_OPTION("center-dns", 0, CLI_STRING, "PATTERN",                     \
                    "addresses of all centers as a pattern: ps-{i}.svc:2222"),  \
         CLI_OPTION("index", 0, CLI_STRING, "N",                                \
-                   "index of this process in its role; hostname: the digits "  \
-                   "at the end of the host's name"),                           \
+                   "index of this process among the processes of its role; "   \
+                   "the word hostname stands for the number at the end of "    \
+                   "the host's name"),                                         \
         LAUNCH_OPTIONS
 #define LAUNCH_OPTIONS                                                         \
     CLI_OPTION("center-count", 0, CLI_INT, "N",                                \
-               "number of centers, with --center-dns or among the ranks of a " \
-               "launcher"),                                                    \
+               "number of centers: of those that --center-dns addresses, or, " \
+               "under torchrun, Slurm or MPI, of the first ranks that run a "  \
+               "center"),                                                      \
         CLI_OPTION("port", 0, CLI_INT, "N",                                    \
-                   "port of center 0 among the ranks of a launcher"),          \
+                   "under torchrun, Slurm or MPI: port of center 0; center i " \
+                   "uses port N + i"),                                         \
         CLI_OPTION("hostfile", 0, CLI_FILE, "FILE",                            \
                    "file with the hosts of the MPI ranks"),                    \
         CLI_CHOICES("launcher", 0, "flags|tf_config|torchrun|slurm|mpi|none",  \

@@ -487,8 +487,10 @@ void hki_save_i64(hki_saver *w, int64_t v);
 void hki_save_bytes(hki_saver *w, const void *bytes, size_t size); // + length
 
 uint64_t hki_restore_u64(hki_restorer *r);
-// A number in [low, high]; low and a sticky HK_E_DATA otherwise.
-int64_t hki_restore_i64(hki_restorer *r, int64_t low, int64_t high);
+// A number in [low, high]; low and a sticky HK_E_DATA otherwise, whose message
+// calls the number `what`.
+int64_t hki_restore_i64(hki_restorer *r, const char *what, int64_t low,
+                        int64_t high);
 // Borrowed from the input; NULL after a failure.
 const void *hki_restore_bytes(hki_restorer *r, size_t *size);
 // A value does not fit: sticky HK_E_DATA with this text.

@@ -447,11 +447,16 @@ static hk_status check_steps(const hk_elastic *e, const char *what,
 
 hk_status hk_elastic_difference(hk_elastic *e, float *x, int64_t steps) {
     HKI_TRY(check_steps(e, "difference", x, steps));
-    if (e->method->id != HK_METHOD_ELASTIC || e->overlap != NULL)
+    if (e->method->id != HK_METHOD_ELASTIC)
         return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: difference: is only for method elastic without "
-                        "overlap_steps, not for %s with %u",
-                        e->name, e->method->name, e->opt.overlap_steps);
+                        "%s: difference: the method is %s, but "
+                        "hk_elastic_difference supports only method elastic",
+                        e->name, e->method->name);
+    if (e->overlap != NULL)
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s: difference: overlap_steps is %u, but "
+                        "hk_elastic_difference supports only overlap_steps 0",
+                        e->name, e->opt.overlap_steps);
     e->local_step += steps;
     e->since += steps;
     hki_vector v = HKI_HOST_VECTOR(x, hki_layout_size(e->layout));

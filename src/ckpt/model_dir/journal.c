@@ -104,8 +104,9 @@ static hk_status recover_written(const char *folder, hk_context *log,
         HKI_TRY(hki_state_set_newest(s, name));
         *changed = true;
         hki_log(log, HK_LOG_WARNING,
-                "checkpoint: %s was complete when its writer stopped, and is "
-                "now the newest",
+                "checkpoint: the process that wrote %s ended before it listed "
+                "the file; the file is complete and is now the newest "
+                "checkpoint",
                 path);
     }
     return HK_OK;

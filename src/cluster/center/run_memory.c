@@ -258,9 +258,16 @@ static hk_status get_state(run_state *t, const uint8_t *bytes, size_t size,
     const uint8_t *const body = bytes + header - 16; // seconds and on
     const uint32_t n = hki_get_u32(body + 12);
     HKI_TRY(hki_data_plan_create(&t->plan));
-    if (n > MAX_WORKERS || (size - header - 16) / one < n)
-        return damaged(from, header - 4,
-                       "there are more workers than the limit");
+    if (n > MAX_WORKERS)
+        return hki_fail(HK_E_DATA,
+                        "%s: byte %zu: the number of workers is %u; the limit "
+                        "is %u",
+                        from, header - 4, n, (unsigned)MAX_WORKERS);
+    if ((size - header - 16) / one < n)
+        return hki_fail(HK_E_DATA,
+                        "%s: byte %zu: the number of workers is %u, but there "
+                        "are only %zu bytes for them",
+                        from, header - 4, n, size - header - 16);
     const size_t at = header + (size_t)n * one;
     const uint64_t plan = hki_get_u64(bytes + at), rest = size - at - 16;
     const bool has_failures =
@@ -427,7 +434,7 @@ static hk_status load_bytes(hki_run_memory *k, const uint8_t *bytes,
     size_t n;
     const uint8_t *const newest = hki_run_file_newest(bytes, size, &n);
     if (newest == NULL)
-        return damaged(k->path, 0, "not a complete memory of a run");
+        return damaged(k->path, 0, "the state of the run is incomplete");
     HKI_TRY(take_state(k, newest, n, k->path));
     k->tried = k->state.seconds;
     if (newest[7] == magic[7] && n <= size / 2)
@@ -646,7 +653,7 @@ hk_status hki_run_memory_restore(hki_run_memory *k, const hki_buf *from) {
     const double seconds = t->seconds;
     const bool evaluator = t->evaluator;
     if (state_size(bytes, from->size) != from->size)
-        return damaged("snapshot", 0, "not a complete memory of a run");
+        return damaged("snapshot", 0, "the state of the run is incomplete");
     HKI_SCOPED(state_deinit) run_state back = {0};
     HKI_TRY(get_state(&back, bytes, from->size, "snapshot"));
     // Who has failed since, and who has come back, is not undone.

@@ -48,12 +48,17 @@ uint64_t hki_restore_u64(hki_restorer *r) {
     return v;
 }
 
-int64_t hki_restore_i64(hki_restorer *r, int64_t low, int64_t high) {
+int64_t hki_restore_i64(hki_restorer *r, const char *what, int64_t low,
+                        int64_t high) {
+    const size_t at = (size_t)(r->p - r->begin);
     const int64_t v = (int64_t)hki_restore_u64(r);
-    if (r->status == HK_OK && v >= low && v <= high)
-        return v;
-    hki_restore_bad(r, "a number is out of range");
-    return low;
+    if (r->status == HK_OK && (v < low || v > high))
+        r->status =
+            hki_fail(HK_E_DATA,
+                     "iterator state: byte %zu: %s is %lld, which is "
+                     "not in %lld to %lld",
+                     at, what, (long long)v, (long long)low, (long long)high);
+    return r->status == HK_OK ? v : low;
 }
 
 const void *hki_restore_bytes(hki_restorer *r, size_t *size) {
@@ -81,7 +86,8 @@ void hki_save_fault(hki_saver *w, const hki_fault *f) {
 
 void hki_restore_fault(hki_restorer *r, hki_fault *f) {
     size_t size = 0;
-    f->status = (hk_status)hki_restore_i64(r, HK_OK, HK_E_INTERNAL);
+    f->status = (hk_status)hki_restore_i64(r, "the status of a saved error",
+                                           HK_OK, HK_E_INTERNAL);
     if (f->status == HK_OK)
         return;
     const char *const text = hki_restore_bytes(r, &size);
@@ -105,7 +111,8 @@ void hki_restore_rng(hki_restorer *r, hki_rng *rng) {
     uint64_t v[3];
     for (int i = 0; i < 3; i++)
         v[i] = hki_restore_u64(r);
-    const uint32_t used = (uint32_t)hki_restore_i64(r, 0, 4);
+    const uint32_t used =
+        (uint32_t)hki_restore_i64(r, "the number of used random words", 0, 4);
     *rng = (hki_rng){
         .state = {.key = {(uint32_t)v[0], (uint32_t)(v[0] >> 32)},
                   .counter = {(uint32_t)v[1], (uint32_t)(v[1] >> 32),
@@ -176,9 +183,10 @@ void hki_save_box(hki_saver *w, const hki_box *b) {
 // A shape of known dimensions; ragged: -1 is allowed.
 static hk_status restore_shape(hki_restorer *r, bool ragged, hk_shape *out) {
     hk_shape s = {0};
-    s.rank = (int32_t)hki_restore_i64(r, 0, HK_MAX_RANK);
+    s.rank = (int32_t)hki_restore_i64(r, "the rank of a shape", 0, HK_MAX_RANK);
     for (int i = 0; i < s.rank; i++)
-        s.dim[i] = hki_restore_i64(r, ragged ? -1 : 0, INT64_MAX);
+        s.dim[i] = hki_restore_i64(r, "a dimension of a shape", ragged ? -1 : 0,
+                                   INT64_MAX);
     *out = s;
     return r->status;
 }
@@ -272,7 +280,7 @@ static hk_status restore_value(hki_restorer *r, hki_box *b, size_t k) {
 
 hk_status hki_restore_box(hki_restorer *r, hki_box *b) {
     const hk_element *const spec = b->rows.spec;
-    if (hki_restore_i64(r, 0, 1) == 1) {
+    if (hki_restore_i64(r, "the flag of a record", 0, 1) == 1) {
         size_t size;
         const void *const bytes = hki_restore_bytes(r, &size);
         HKI_TRY(r->status);

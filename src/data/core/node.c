@@ -204,13 +204,14 @@ void hki_node_save(hki_node *n, hki_saver *w) {
 // the same is done to its inputs, whatever start did to them.
 hk_status hki_node_restore(hki_node *n, hki_restorer *r) {
     const hki_node_ops *const ops = n->d->ops;
-    const uint64_t pass =
-        (uint64_t)hki_restore_i64(r, 0, INT64_C(1) << (63 - HKI_STAMP_PASS));
-    const int64_t count = hki_restore_i64(r, 0, INT64_MAX - 1);
+    const uint64_t pass = (uint64_t)hki_restore_i64(
+        r, "the pass", 0, INT64_C(1) << (63 - HKI_STAMP_PASS));
+    const int64_t count =
+        hki_restore_i64(r, "the number of elements", 0, INT64_MAX - 1);
     const int64_t number =
-        ops->seek != NULL
-            ? hki_restore_i64(r, 0, (INT64_C(1) << HKI_STAMP_PASS) - 1)
-            : count;
+        ops->seek != NULL ? hki_restore_i64(r, "the element number", 0,
+                                            (INT64_C(1) << HKI_STAMP_PASS) - 1)
+                          : count;
     HKI_TRY(r->status);
     if (pass > 0)
         HKI_TRY(hki_node_start(n));
@@ -259,7 +260,7 @@ void hki_save_item(hki_saver *w, hki_node *n, const hki_item *item) {
 
 static hk_status restore_row(hki_restorer *r, hki_node *base, int64_t *row) {
     const hk_dataset *const d = base->d;
-    *row = hki_restore_i64(r, INT64_MIN, INT64_MAX);
+    *row = hki_restore_i64(r, "a row number", INT64_MIN, INT64_MAX);
     HKI_TRY(r->status);
     const bool good =
         (d->flags & HKI_DATA_TABLE) != 0
@@ -271,7 +272,8 @@ static hk_status restore_row(hki_restorer *r, hki_node *base, int64_t *row) {
 static hk_status restore_recipe(hki_restorer *r, hki_node *base,
                                 hki_item *out) {
     // An item takes 16 bytes at least.
-    const int64_t n = hki_restore_i64(r, 1, (r->end - r->p) / 16);
+    const int64_t n = hki_restore_i64(r, "the number of items of a recipe", 1,
+                                      (r->end - r->p) / 16);
     HKI_FREED hki_item *items = NULL;
     HKI_TRY(r->status);
     if (base->d->ops->remake == NULL || !base->inputs[0]->rows)
@@ -315,7 +317,8 @@ hk_status hki_restore_item(hki_restorer *r, hki_node *n, hki_item *out) {
     } else if (base->blocks) {
         HKI_TRY(restore_block_row(r, base, &item));
     } else {
-        const bool recipe = hki_restore_i64(r, 0, 1) == 1;
+        const bool recipe =
+            hki_restore_i64(r, "the flag of a recipe", 0, 1) == 1;
         HKI_TRY(r->status);
         HKI_TRY(recipe ? restore_recipe(r, base, &item)
                        : restore_content(r, base, &item));

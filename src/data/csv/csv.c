@@ -238,7 +238,8 @@ static hk_status source_restore(hki_node *n, hki_restorer *r) {
     source *const s = n->state;
     HKI_TRY(hki_file_reader_restore(&s->r.r, r));
     hki_csv_reader_moved(&s->r);
-    s->restore = hki_restore_i64(r, 0, HKI_MIN(n->number, BLOCK_ROWS - 1));
+    s->restore = hki_restore_i64(r, "the number of used rows of a block", 0,
+                                 HKI_MIN(n->number, BLOCK_ROWS - 1));
     return r->status;
 }
 

@@ -318,9 +318,12 @@ void hki_file_reader_save(const hki_file_reader *r, hki_saver *w) {
 }
 
 hk_status hki_file_reader_restore(hki_file_reader *r, hki_restorer *in) {
-    const int64_t file = hki_restore_i64(in, 0, (int64_t)r->files->paths.count);
-    const int64_t record = hki_restore_i64(in, 0, INT64_MAX);
-    const int64_t offset = hki_restore_i64(in, 0, INT64_MAX);
+    const int64_t file = hki_restore_i64(in, "the index of the file", 0,
+                                         (int64_t)r->files->paths.count);
+    const int64_t record =
+        hki_restore_i64(in, "the record number", 0, INT64_MAX);
+    const int64_t offset =
+        hki_restore_i64(in, "the offset in the file", 0, INT64_MAX);
     HKI_TRY(in->status);
     leave(r);
     r->file = (size_t)file;

@@ -92,8 +92,8 @@ static hk_status make_again(hki_node *n) {
 static hk_status restore(hki_node *n, hki_restorer *r) {
     const hk_generator *const g = n->d->config;
     state *const s = n->state;
-    const bool begun = hki_restore_i64(r, 0, 1) == 1;
-    const bool ended = hki_restore_i64(r, 0, 1) == 1;
+    const bool begun = hki_restore_i64(r, "begun", 0, 1) == 1;
+    const bool ended = hki_restore_i64(r, "ended", 0, 1) == 1;
     HKI_TRY(r->status);
     s->ended = ended;
     if (!begun || ended)

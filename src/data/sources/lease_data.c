@@ -41,8 +41,9 @@ static void save(hki_node *n, hki_saver *w) {
 static hk_status restore(hki_node *n, hki_restorer *r) {
     const config *const c = n->d->config;
     hki_lent *const l = n->state;
-    l->at = hki_restore_i64(r, c->begin, c->end);
-    l->begun = hki_restore_i64(r, 0, l->at < c->end) == 1;
+    l->at =
+        hki_restore_i64(r, "the position in a leased range", c->begin, c->end);
+    l->begun = hki_restore_i64(r, "begun", 0, l->at < c->end) == 1;
     return r->status;
 }
 

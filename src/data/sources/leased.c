@@ -260,8 +260,10 @@ static hk_status restore_slot(hki_node *n, hki_restorer *r) {
     const config *const c = n->d->config;
     state *const st = n->state;
     slot s = {.lease = {.epoch = (int64_t)n->pass - 1}};
-    s.lease.begin = hki_restore_i64(r, 0, c->units);
-    s.lease.end = hki_restore_i64(r, s.lease.begin, c->units);
+    s.lease.begin =
+        hki_restore_i64(r, "the begin of a leased range", 0, c->units);
+    s.lease.end = hki_restore_i64(r, "the end of a leased range", s.lease.begin,
+                                  c->units);
     HKI_TRY(r->status);
     HKI_TRY_OR(open_node(n, &s), close_slot(&s));
     HKI_TRY_OR(hki_node_restore(s.node, r), close_slot(&s));
@@ -275,10 +277,11 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
     if (is_lent(c))
         return hki_restore_bad(r, "leased data has no position that can be "
                                   "saved; the center keeps it");
-    s->next = hki_restore_i64(r, 0, RANGES);
-    s->ended = hki_restore_i64(r, 0, 1) == 1;
+    s->next = hki_restore_i64(r, "the number of begun ranges", 0, RANGES);
+    s->ended = hki_restore_i64(r, "ended", 0, 1) == 1;
     hki_restore_rng(r, &s->rng);
-    const int64_t open = hki_restore_i64(r, 0, most_open(c));
+    const int64_t open =
+        hki_restore_i64(r, "the number of open ranges", 0, most_open(c));
     HKI_TRY(r->status);
     if (open > 0 && n->pass < 1)
         return hki_restore_bad(r, "ranges before the first pass");

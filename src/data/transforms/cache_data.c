@@ -231,9 +231,9 @@ static hk_status restore_input(hki_node *n, const void *bytes, size_t size) {
 static hk_status restore(hki_node *n, hki_restorer *r) {
     state *const s = n->state;
     const int64_t count = n->count;
-    const bool complete = hki_restore_i64(r, 0, 1) == 1;
-    const bool writing = hki_restore_i64(r, 0, 1) == 1;
-    s->ended = hki_restore_i64(r, 0, 1) == 1;
+    const bool complete = hki_restore_i64(r, "complete", 0, 1) == 1;
+    const bool writing = hki_restore_i64(r, "writing", 0, 1) == 1;
+    s->ended = hki_restore_i64(r, "ended", 0, 1) == 1;
     size_t size = 0;
     const void *const bytes = hki_restore_bytes(r, &size);
     const uint64_t position = hki_restore_u64(r);

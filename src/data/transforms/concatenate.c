@@ -71,7 +71,7 @@ static void save(hki_node *n, hki_saver *w) {
 
 static hk_status restore(hki_node *n, hki_restorer *r) {
     hki_readers *const s = n->state;
-    s->side = (int)hki_restore_i64(r, 0, 1);
+    s->side = (int)hki_restore_i64(r, "the index of the input", 0, 1);
     return r->status;
 }
 

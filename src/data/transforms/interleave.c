@@ -340,7 +340,7 @@ static void save_queue(hki_saver *w, const queue *q) {
 }
 
 static hk_status restore_queue(hki_restorer *r, hki_node *n, queue *q) {
-    const int64_t used = hki_restore_i64(r, 0, AHEAD);
+    const int64_t used = hki_restore_i64(r, "the length of a queue", 0, AHEAD);
     HKI_TRY(r->status);
     for (int64_t i = 0; i < used; i++) {
         hki_box *box;
@@ -349,7 +349,7 @@ static hk_status restore_queue(hki_restorer *r, hki_node *n, queue *q) {
         q->item[q->used++] = (hki_item){.box = box, .stamp = stamp};
         HKI_TRY(hki_restore_box(r, box));
     }
-    q->ended = hki_restore_i64(r, 0, 1) == 1;
+    q->ended = hki_restore_i64(r, "ended", 0, 1) == 1;
     hki_restore_fault(r, &q->fault);
     return r->status;
 }
@@ -379,14 +379,14 @@ static void save(hki_node *n, hki_saver *w) {
 static hk_status restore_slot(hki_node *n, slot *s, hki_restorer *r) {
     state *const st = n->state;
     hki_item arg;
-    if (hki_restore_i64(r, 0, 1) == 0)
+    if (hki_restore_i64(r, "open", 0, 1) == 0)
         return r->status;
     HKI_TRY(hki_restore_item(r, n->inputs[0], &arg));
     HKI_TRY_OR(open_slot(n, s, &arg), hki_item_free(n->inputs[0], &arg));
     st->n_open++;
     if (hki_restore_u64(r) != s->d->fingerprint)
         return hki_restore_bad(r, "a slot has another kind of data set");
-    s->under_way = hki_restore_i64(r, 0, 1) == 1;
+    s->under_way = hki_restore_i64(r, "under_way", 0, 1) == 1;
     HKI_TRY(r->status);
     HKI_TRY(restore_queue(r, n, s->front));
     HKI_TRY(restore_queue(r, n, s->back));
@@ -396,9 +396,11 @@ static hk_status restore_slot(hki_node *n, slot *s, hki_restorer *r) {
 static hk_status restore(hki_node *n, hki_restorer *r) {
     const config *const c = n->d->config;
     state *const st = n->state;
-    st->turn = (size_t)hki_restore_i64(r, 0, c->cycle - 1);
-    st->in_block = hki_restore_i64(r, 0, c->block - 1);
-    st->ended = hki_restore_i64(r, 0, 1) == 1;
+    st->turn = (size_t)hki_restore_i64(r, "the index of the current slot", 0,
+                                       c->cycle - 1);
+    st->in_block =
+        hki_restore_i64(r, "the position in the block", 0, c->block - 1);
+    st->ended = hki_restore_i64(r, "ended", 0, 1) == 1;
     for (size_t i = 0; i < st->n_slots; i++)
         HKI_TRY(restore_slot(n, &st->slots[i], r));
     return r->status;

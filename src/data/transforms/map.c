@@ -290,7 +290,8 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
     s->pulled = hki_restore_u64(r);
     hki_restore_fault(r, &s->fault);
     // A call under way takes 24 bytes at least.
-    const int64_t used = hki_restore_i64(r, 0, (r->end - r->p) / 24 + 1);
+    const int64_t used = hki_restore_i64(r, "the number of running calls", 0,
+                                         (r->end - r->p) / 24 + 1);
     HKI_TRY(r->status);
     HKI_TRY(make_room(n, (size_t)used));
     for (int64_t i = 0; i < used; i++) {

@@ -234,10 +234,11 @@ static void save(hki_node *n, hki_saver *w) {
 // The thread is not there yet.
 static hk_status restore(hki_node *n, hki_restorer *r) {
     state *const s = n->state;
-    s->ended = hki_restore_i64(r, 0, 1) == 1;
+    s->ended = hki_restore_i64(r, "ended", 0, 1) == 1;
     hki_restore_fault(r, &s->fault);
     // An item takes 16 bytes at least.
-    const int64_t used = hki_restore_i64(r, 0, (r->end - r->p) / 16 + 1);
+    const int64_t used = hki_restore_i64(r, "the number of prefetched elements",
+                                         0, (r->end - r->p) / 16 + 1);
     HKI_TRY(r->status);
     if ((size_t)used > s->room) {
         HKI_TRY(hki_realloc_array((size_t)used, sizeof *s->ring, &s->ring));

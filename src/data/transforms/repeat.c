@@ -59,9 +59,9 @@ static void save(hki_node *n, hki_saver *w) {
 
 static hk_status restore(hki_node *n, hki_restorer *r) {
     state *const s = n->state;
-    s->done = hki_restore_i64(r, 0, INT64_MAX - 1);
-    s->ended = hki_restore_i64(r, 0, 1) == 1;
-    s->pending = hki_restore_i64(r, 0, 1) == 1;
+    s->done = hki_restore_i64(r, "the number of repetitions", 0, INT64_MAX - 1);
+    s->ended = hki_restore_i64(r, "ended", 0, 1) == 1;
+    s->pending = hki_restore_i64(r, "pending", 0, 1) == 1;
     if (times(n) >= 0) // may be another number: hki_data_epochs
         s->ended = s->done >= times(n);
     return r->status;

@@ -249,10 +249,11 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
     s->seed2 = hki_restore_u64(r);
     hki_restore_rng(r, &s->seeds);
     hki_restore_rng(r, &s->rng);
-    s->begun = hki_restore_i64(r, 0, 1) == 1;
-    s->ended = hki_restore_i64(r, 0, 1) == 1;
+    s->begun = hki_restore_i64(r, "begun", 0, 1) == 1;
+    s->ended = hki_restore_i64(r, "ended", 0, 1) == 1;
     hki_restore_fault(r, &s->fault);
-    const int64_t used = hki_restore_i64(r, 0, c->buffer_size);
+    const int64_t used = hki_restore_i64(r, "the number of buffered elements",
+                                         0, c->buffer_size);
     HKI_TRY(r->status);
     for (int64_t i = 0; i < used; i++) {
         hki_item item;

@@ -173,9 +173,9 @@ static void save(hki_node *n, hki_saver *w) {
 static hk_status restore(hki_node *n, hki_restorer *r) {
     state *const s = n->state;
     bool skip = false;
-    if (hki_restore_i64(r, 0, 1) == 0)
+    if (hki_restore_i64(r, "has_item", 0, 1) == 0)
         return r->status;
-    s->row = hki_restore_i64(r, 0, INT64_MAX);
+    s->row = hki_restore_i64(r, "the row in the batch", 0, INT64_MAX);
     HKI_TRY(r->status);
     HKI_TRY(hki_restore_item(r, n->inputs[0], &s->item));
     s->has_item = true;

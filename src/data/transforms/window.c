@@ -137,8 +137,9 @@ static void save(hki_node *n, hki_saver *w) {
 static hk_status restore(hki_node *n, hki_restorer *r) {
     const config *const c = n->d->config;
     state *const s = n->state;
-    s->ended = hki_restore_i64(r, 0, 1) == 1;
-    const int64_t used = hki_restore_i64(r, 0, c->span);
+    s->ended = hki_restore_i64(r, "ended", 0, 1) == 1;
+    const int64_t used =
+        hki_restore_i64(r, "the number of buffered elements", 0, c->span);
     HKI_TRY(r->status);
     for (int64_t i = 0; i < used; i++) {
         HKI_TRY(room_for(s, s->used + 1));

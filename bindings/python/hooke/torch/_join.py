@@ -303,7 +303,9 @@ class TorchWorker(Worker):
 
     def _check_changes(self) -> None:
         """Once per change, before anything is sent."""
-        other = ([f"another optimizer ({self._other}) makes the steps"]
+        mine = type(self._optimizer).__name__
+        other = ([f"the steps are made by an optimizer ({self._other}) other "
+                  f"than the one ({mine}) that was given to join"]
                  if self._others > self._since else [])
         changes = self._joined.new_changes(other)
         if changes:
