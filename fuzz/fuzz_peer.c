@@ -507,10 +507,10 @@ static void attack(hk_center_server *server, script *s) {
 
 // Whoever went away without a word loses its lease, as it does with time.
 static void end_leases(hki_shard *s) {
-    pthread_mutex_lock(&s->lock);
+    hki_mutex_lock(&s->lock);
     for (uint32_t i = 0; i < WORKERS; i++)
         s->seat[i].seen_ns = 0;
-    pthread_mutex_unlock(&s->lock);
+    hki_mutex_unlock(&s->lock);
     hki_shard_expire(s);
 }
 

@@ -282,10 +282,10 @@ static void test_lost_answers(void **state) {
         {.op = HKI_CALL_TAKE, .worker = 1, .set = set}};
     HKI_SCOPED(hki_buf_deinit) hki_buf before = {0};
     assert_ok(hki_run_memory_put(s.server->memory, &before));
-    pthread_mutex_lock(&shard->lock);
+    hki_mutex_lock(&shard->lock);
     ask_in_vain(s.center, &call[0]);
     ask_in_vain(s.center, &call[1]);
-    pthread_mutex_unlock(&shard->lock);
+    hki_mutex_unlock(&shard->lock);
     wait_for_call(&s, &before);
     int64_t units = 0;
     for (int i = 0; i < 2; i++)
@@ -489,9 +489,9 @@ static void wait_live(scene *s, uint32_t live) {
 // When the center heard of the worker last.
 static int64_t last_sign(scene *s) {
     hki_shard *const shard = atomic_load(&s->server->shard);
-    pthread_mutex_lock(&shard->lock);
+    hki_mutex_lock(&shard->lock);
     const int64_t at = shard->seat[0].seen_ns;
-    pthread_mutex_unlock(&shard->lock);
+    hki_mutex_unlock(&shard->lock);
     return at;
 }
 

@@ -725,10 +725,10 @@ static void test_late_answer(void **state) {
     uint32_t train, other;
     uint64_t seed;
     hki_shard *const shard = atomic_load(&g.server->shard);
-    pthread_mutex_lock(&shard->lock);
+    hki_mutex_lock(&shard->lock);
     assert_status(hk_center_declare_set(g.center, 0, &what, 100, &train, &seed),
                   HK_E_TIMEOUT);
-    pthread_mutex_unlock(&shard->lock);
+    hki_mutex_unlock(&shard->lock);
     const int64_t deadline = hki_deadline(patience_ms);
     while (access(run, F_OK) != 0) { // it was carried out, and saved
         assert_true(hki_now_ns() < deadline);

@@ -339,17 +339,17 @@ static void test_gate(void **state) {
     assert_ok(open_as(&g, net, HKI_ROLE_CENTER, true, &b));
     assert_ok(raw_close(&f, 7, 3600000));
     assert_true(was_logged("the gate is closed by somebody at inproc"));
-    pthread_mutex_lock(&shard->lock);
+    hki_mutex_lock(&shard->lock);
     const int64_t hold_ns = shard->gate.until_ns - hki_now_ns();
-    pthread_mutex_unlock(&shard->lock);
+    hki_mutex_unlock(&shard->lock);
     assert_true(hold_ns <= INT64_C(2000000000));
     // Another one lets nobody through.
     const hki_member_at far = {.id = 0, .exchange = 1000};
     raw_gate(&b, 8, HKI_GATE_SETTLE, 0, &far);
     assert_status(raw_state(&b), HK_E_TIMEOUT);
-    pthread_mutex_lock(&shard->lock);
+    hki_mutex_lock(&shard->lock);
     assert_int_equal(shard->gate.allowed[0], 0);
-    pthread_mutex_unlock(&shard->lock);
+    hki_mutex_unlock(&shard->lock);
     // It opens by itself, and stays open for as long as it was closed.
     const int64_t begin = hki_now_ns();
     assert_ok(exchange(&g, g.center, g.m, g.x));
@@ -523,16 +523,16 @@ static void test_old_copy(void **state) {
     open_observer(&p, net, 0, &f);
     open_observer(&p, net, 1, &g);
     assert_ok(raw_copy(&f, (uint32_t)patience_ms, &number));
-    pthread_mutex_lock(&p.server[1]->lock);
+    hki_mutex_lock(&p.server[1]->lock);
     for (int i = 0; i < HKI_PEER_COPIES; i++)
         p.server[1]->unread[i].since_ns -= HKI_UNREAD_MS * INT64_C(1000000);
-    pthread_mutex_unlock(&p.server[1]->lock);
+    hki_mutex_unlock(&p.server[1]->lock);
     hki_shard *const shard = atomic_load(&p.server[1]->shard);
     const int64_t deadline = hki_deadline(patience_ms);
     for (uint32_t n = 1; n > 0;) {
-        pthread_mutex_lock(&shard->lock);
+        hki_mutex_lock(&shard->lock);
         n = shard->n_copies[HKI_COPY_PEERS];
-        pthread_mutex_unlock(&shard->lock);
+        hki_mutex_unlock(&shard->lock);
         assert_true(hki_now_ns() < deadline);
         hki_nap(NULL, 5);
     }

@@ -376,7 +376,7 @@ static void test_cancel(void **state) {
 }
 
 static char log_text[16384];
-static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
+static hki_mutex log_lock = HKI_MUTEX_INIT;
 
 static void keep_log(void *user, hk_log_level level, const char *text) {
     (void)user;
@@ -426,10 +426,10 @@ static void test_hung_member(void **state) {
         if (atomic_load(&a[i].over) || atomic_load(&a[i].done) < 3)
             fail_msg("worker %u: %ld rounds, %s\n%s", i,
                      atomic_load(&a[i].done), a[i].text, log_text);
-    pthread_mutex_lock(&log_lock);
+    hki_mutex_lock(&log_lock);
     assert_non_null(strstr(log_text, "worker 2"));
     assert_non_null(strstr(log_text, "removed from the round"));
-    pthread_mutex_unlock(&log_lock);
+    hki_mutex_unlock(&log_lock);
     hki_exchange ex = {.x = x,
                        .view = view,
                        .rate = 1,
@@ -499,9 +499,9 @@ static void test_cut_gives_up(void **state) {
     assert_ok(ops->init_if_empty(c.center, m[0], values, NULL,
                                  hki_deadline(PATIENCE_MS)));
     hki_shard *const shard = atomic_load(&c.server[1]->shard);
-    pthread_mutex_lock(&shard->lock); // as if it had just begun
+    hki_mutex_lock(&shard->lock); // as if it had just begun
     shard->seat[1].running = 1;
-    pthread_mutex_unlock(&shard->lock);
+    hki_mutex_unlock(&shard->lock);
     assert_status(
         hk_center_snapshot(c.center, HK_CENTER_VALUES, 100, values, NULL, NULL),
         HK_E_TIMEOUT);

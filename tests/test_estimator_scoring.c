@@ -5,8 +5,8 @@
 
 // Evaluation data that is held back until training has got to a step.
 typedef struct gate {
-    pthread_mutex_t lock;
-    pthread_cond_t moved;
+    hki_mutex lock;
+    hki_cond moved;
     int64_t step;  // where training is
     int64_t until; // the data waits for this one
     bool is_late;  // it waited in vain
@@ -14,33 +14,33 @@ typedef struct gate {
 
 static void gate_init(gate *g, int64_t until) {
     *g = (gate){.until = until};
-    assert_int_equal(pthread_mutex_init(&g->lock, NULL), 0);
+    assert_true(hki_mutex_init(&g->lock));
     assert_ok(hki_cond_init(&g->moved, "gate"));
 }
 
 static void gate_deinit(gate *g) {
-    pthread_cond_destroy(&g->moved);
-    pthread_mutex_destroy(&g->lock);
+    hki_cond_deinit(&g->moved);
+    hki_mutex_deinit(&g->lock);
 }
 
 static hk_status gate_pass(void *user, const hk_element *e, int *keep) {
     gate *const g = user;
     (void)e;
     const int64_t deadline = hki_deadline(60000);
-    pthread_mutex_lock(&g->lock);
+    hki_mutex_lock(&g->lock);
     while (g->step < g->until && !g->is_late)
         g->is_late = !hki_cond_wait(&g->moved, &g->lock, deadline);
-    pthread_mutex_unlock(&g->lock);
+    hki_mutex_unlock(&g->lock);
     *keep = 1;
     return HK_OK;
 }
 
 static hk_status gate_open(void *user, hk_run *run) {
     gate *const g = user;
-    pthread_mutex_lock(&g->lock);
+    hki_mutex_lock(&g->lock);
     g->step = run->iteration;
-    pthread_cond_broadcast(&g->moved);
-    pthread_mutex_unlock(&g->lock);
+    hki_cond_broadcast(&g->moved);
+    hki_mutex_unlock(&g->lock);
     return HK_OK;
 }
 

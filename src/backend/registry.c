@@ -42,7 +42,7 @@ static const row rows[] = {
 };
 #define N_LISTED (HKI_COUNT(rows) - 3)
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // guards the next
+static hki_mutex lock = HKI_MUTEX_INIT; // guards the next
 static const hki_backend *loaded[HKI_COUNT(rows)];
 
 // Loads it when it is asked for the first time; one that failed is tried again.
@@ -50,11 +50,11 @@ static hk_status get(size_t i, const hki_backend **out) {
     const hki_backend *be = rows[i].inside();
     hk_status s = HK_OK;
     if (be == NULL) {
-        pthread_mutex_lock(&lock);
+        hki_mutex_lock(&lock);
         if (loaded[i] == NULL)
             s = hki_plugin_load(rows[i].name, rows[i].plugin, &loaded[i]);
         be = loaded[i];
-        pthread_mutex_unlock(&lock);
+        hki_mutex_unlock(&lock);
     }
     if (s == HK_OK)
         *out = be;

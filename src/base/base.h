@@ -1,9 +1,7 @@
 // base.h - what every module stands on: status text, memory, arena, log,
-// clock, counter-based random numbers, threads, ISA level.
+// counter-based random numbers, ISA level, and the runtime.
 #ifndef HKI_BASE_H
 #define HKI_BASE_H
-#include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,6 +11,7 @@
 #include "hooke/status.h"
 #include "base/banned.h"
 #include "base/isa.h"
+#include "base/runtime.h"
 
 // ---- status ---------------------------------------------------------------
 
@@ -142,20 +141,6 @@ static inline void hki_free_at(void *at) {
 #define HKI_FREED HKI_SCOPED(hki_free_at)
 // Hands a scoped handle on: return HKI_HAND_ON(out, handle);
 #define HKI_HAND_ON(out, handle) (*(out) = (handle), (handle) = NULL, HK_OK)
-// Holds a lock until its scope ends.
-static inline pthread_mutex_t *hki_lock(pthread_mutex_t *m) {
-    pthread_mutex_lock(m);
-    return m;
-}
-static inline void hki_unlock_at(pthread_mutex_t *const *m) {
-    pthread_mutex_unlock(*m);
-}
-#define HKI_LOCKED_AT(m, line)                                                 \
-    HKI_SCOPED(hki_unlock_at)                                                  \
-    __attribute__((unused)) pthread_mutex_t *const hki_locked_##line =         \
-        hki_lock(m)
-#define HKI_LOCKED_(m, line) HKI_LOCKED_AT(m, line)
-#define HKI_LOCKED(m) HKI_LOCKED_(m, __LINE__)
 hk_status hki_strdup(const char *s, char **out);
 
 static inline bool hki_mul_overflow(size_t a, size_t b, size_t *out) {
@@ -225,15 +210,6 @@ void hki_context_count(hk_context *ctx, hki_context_counter what);
 hk_status hki_context_slot(hk_context *ctx, hk_status (*create)(void **out),
                            void (*destroy)(void *), void **out);
 
-// ---- clock ----------------------------------------------------------------
-
-int64_t hki_now_ns(void);      // monotonic
-double hki_wall_seconds(void); // since 1970
-// Monotonic time at which a wait of so many milliseconds ends.
-int64_t hki_deadline(int64_t wait_ms);
-// Sleeps so long, or until a stop is asked for (true). ctx: NULL allowed.
-bool hki_nap(hk_context *ctx, int64_t ms);
-
 // ---- random numbers -------------------------------------------------------
 //
 // Philox4x32-10 (Salmon et al. 2011): a pure function of (key, counter), so
@@ -267,18 +243,7 @@ double hki_rng_normal(hki_rng *r);              // mean 0, variance 1
 #define HKI_HASH_INIT UINT64_C(0xcbf29ce484222325)
 uint64_t hki_hash(uint64_t h, const void *bytes, size_t size);
 
-// ---- threads --------------------------------------------------------------
-
-typedef struct hki_thread hki_thread; // opaque
-
-// Runs fn(user) on a new thread; cpu >= 0 pins it. Joins on stop.
-hk_status hki_thread_start(void (*fn)(void *), void *user, int cpu,
-                           const char *name, hki_thread **out);
-void hki_thread_stop(hki_thread *t); // joins and frees; NULL is allowed
-// Pins the calling thread to the i-th CPU this process may use (modulo their
-// number). HK_E_UNSUPPORTED where the system does not offer it.
-hk_status hki_thread_pin(int i);
-uint32_t hki_cpu_count(void); // CPUs this process may use
+// ---- numbers as text --------------------------------------------------------
 
 // The digits at *p, which moves behind them; false: there are none before end,
 // or their number is too large.
@@ -286,21 +251,6 @@ bool hki_scan_u64(const char **p, const char *end, uint64_t *out);
 // A decimal number in [low, high], nothing else around it.
 bool hki_parse_u32(const char *text, uint32_t low, uint32_t high,
                    uint32_t *out);
-
-// A condition variable on the monotonic clock; `what` is named on failure.
-hk_status hki_cond_init(pthread_cond_t *c, const char *what);
-// Two of them, or none.
-hk_status hki_conds_init(pthread_cond_t *a, pthread_cond_t *b,
-                         const char *what);
-// False: the deadline has passed.
-bool hki_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int64_t deadline_ns);
-
-// Holds back the calling thread's signals (those of its own faults apart), and
-// those of threads that are started meanwhile, until release. Generated matrix
-// kernels use the stack pointer for their data: a handler that ran then would
-// write its frame into the heap.
-void hki_signals_hold(sigset_t *before);
-void hki_signals_release(const sigset_t *before);
 
 // ---- lock files -----------------------------------------------------------
 

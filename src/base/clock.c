@@ -1,17 +1,5 @@
-// clock.c - monotonic time for durations, wall time for stamps.
+// clock.c - deadlines, and sleeping until a stop is asked for.
 #include "base/base.h"
-
-int64_t hki_now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
-
-double hki_wall_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 int64_t hki_deadline(int64_t wait_ms) {
     const int64_t now = hki_now_ns();
@@ -28,8 +16,6 @@ bool hki_nap(hk_context *ctx, int64_t ms) {
         const int64_t left = deadline - hki_now_ns();
         if (left <= 0)
             return false;
-        const int64_t ns = HKI_MIN(left, slice_ms * 1000000);
-        const struct timespec t = {ns / 1000000000, ns % 1000000000};
-        nanosleep(&t, NULL);
+        hki_sleep_ns(HKI_MIN(left, slice_ms * 1000000));
     }
 }

@@ -4,9 +4,9 @@
 #include "base/team.h"
 
 struct hk_context {
-    hk_context_options opt;    // as validated; threads and isa are resolved
-    pthread_mutex_t log_lock;  // one call of opt.log at a time
-    pthread_mutex_t slot_lock; // guards slot and slot_destroy
+    hk_context_options opt; // as validated; threads and isa are resolved
+    hki_mutex log_lock;     // one call of opt.log at a time
+    hki_mutex slot_lock;    // guards slot and slot_destroy
     void *slot;
     void (*slot_destroy)(void *);
     atomic_uint_fast64_t counts[HKI_CONTEXT_COUNTERS];
@@ -44,8 +44,8 @@ hk_status hk_context_create(const hk_context_options *opt, hk_context **out) {
     HKI_TRY(hki_zalloc_array(1, sizeof *ctx, &ctx));
     ctx->opt = o;
     // Default mutexes: initialisation cannot fail on the systems we run on.
-    pthread_mutex_init(&ctx->log_lock, NULL);
-    pthread_mutex_init(&ctx->slot_lock, NULL);
+    hki_mutex_init(&ctx->log_lock);
+    hki_mutex_init(&ctx->slot_lock);
     atomic_init(&ctx->stop, 0);
     *out = ctx;
     return HK_OK;
@@ -56,8 +56,8 @@ void hk_context_destroy(hk_context *ctx) {
         return;
     if (ctx->slot != NULL)
         ctx->slot_destroy(ctx->slot);
-    pthread_mutex_destroy(&ctx->slot_lock);
-    pthread_mutex_destroy(&ctx->log_lock);
+    hki_mutex_deinit(&ctx->slot_lock);
+    hki_mutex_deinit(&ctx->log_lock);
     hki_free(ctx);
 }
 

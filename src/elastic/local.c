@@ -7,11 +7,11 @@ static void local_destroy(hk_center *base) {
     hki_local *const c = (hki_local *)base;
     hki_local_leave_device(c);
     for (size_t i = 0; i < c->n_locks; i++)
-        pthread_mutex_destroy(&c->stripe[i].lock);
+        hki_mutex_deinit(&c->stripe[i].lock);
     if (c->has_changed)
-        pthread_cond_destroy(&c->changed);
+        hki_cond_deinit(&c->changed);
     if (c->has_lock)
-        pthread_mutex_destroy(&c->lock);
+        hki_mutex_deinit(&c->lock);
     hki_turn_deinit(&c->turn);
     hk_optimizer_destroy(c->outer);
     hki_free(c->values);
@@ -29,7 +29,7 @@ static void local_destroy(hk_center *base) {
 }
 
 static hk_status create_locks(hki_local *c) {
-    if (pthread_mutex_init(&c->lock, NULL) != 0)
+    if (!hki_mutex_init(&c->lock))
         return hki_fail(HK_E_NO_MEMORY, "%s: mutex", c->base.name);
     c->has_lock = true;
     HKI_TRY(hki_cond_init(&c->changed, c->base.name));
@@ -44,7 +44,7 @@ static hk_status create_locks(hki_local *c) {
         hki_stripe *const s = &c->stripe[c->n_locks];
         s->first = c->n_locks;
         s->last = whole ? parts : HKI_MIN(c->n_locks + 1, parts);
-        if (pthread_mutex_init(&s->lock, NULL) != 0)
+        if (!hki_mutex_init(&s->lock))
             return hki_fail(HK_E_NO_MEMORY, "%s: mutex", c->base.name);
     }
     return HK_OK;
@@ -173,7 +173,7 @@ static hk_status count_member(hki_local *c, const char *what, hki_event event,
     if (in_turn || event == HKI_EVENT_LEAVE)
         hki_turn_leave(&c->turn, event, m.id, locked);
     if (locked)
-        pthread_mutex_unlock(&c->stripe[0].lock);
+        hki_mutex_unlock(&c->stripe[0].lock);
     return s;
 }
 
@@ -181,7 +181,7 @@ static hk_status local_join(hk_center *base, int32_t task, int64_t deadline_ns,
                             hki_member *out) {
     hki_local *const c = (hki_local *)base;
     hki_member m = {0};
-    pthread_mutex_lock(&c->lock);
+    hki_mutex_lock(&c->lock);
     hk_status s = choose_id(c, task, &m.id);
     bool fresh = false;
     if (s == HK_OK) {
@@ -192,7 +192,7 @@ static hk_status local_join(hk_center *base, int32_t task, int64_t deadline_ns,
         atomic_store(&slot->rests, false);
         atomic_store(&slot->seen, atomic_load(&c->version));
     }
-    pthread_mutex_unlock(&c->lock);
+    hki_mutex_unlock(&c->lock);
     if (s == HK_OK && fresh)
         s = count_member(c, "join", HKI_EVENT_JOIN, m, 0, 1, deadline_ns);
     if (s != HK_OK) {
@@ -214,10 +214,10 @@ static hk_status local_leave(hk_center *base, hki_member m, int64_t steps_done,
     HKI_TRY(hki_local_check(c, m, "leave"));
     const hk_status s = count_member(c, "leave", HKI_EVENT_LEAVE, m, steps_done,
                                      -1, deadline_ns);
-    pthread_mutex_lock(&c->lock);
+    hki_mutex_lock(&c->lock);
     atomic_store(&c->slot[m.id].live, false);
-    pthread_cond_broadcast(&c->changed); // a round may be complete now
-    pthread_mutex_unlock(&c->lock);
+    hki_cond_broadcast(&c->changed); // a round may be complete now
+    hki_mutex_unlock(&c->lock);
     hki_log(c->context, HK_LOG_DEBUG, "%s: worker %u left, %u live", base->name,
             m.id, atomic_load(&c->live));
     return s;
@@ -228,7 +228,7 @@ static hk_status local_init_if_empty(hk_center *base, hki_member m,
                                      int64_t deadline_ns) {
     hki_local *const c = (hki_local *)base;
     HKI_TRY(hki_local_check(c, m, "init"));
-    pthread_mutex_lock(&c->lock);
+    hki_mutex_lock(&c->lock);
     const bool mine = hki_turn_initialises(&c->turn, m.id);
     hk_status s = HK_OK;
     while (!atomic_load(&c->initialised) && (c->initialising || !mine))
@@ -242,17 +242,17 @@ static hk_status local_init_if_empty(hk_center *base, hki_member m,
         }
     if (s == HK_OK && !atomic_load(&c->initialised)) {
         c->initialising = true;
-        pthread_mutex_unlock(&c->lock);
+        hki_mutex_unlock(&c->lock);
         s = hki_local_fill(c, "init", m.id, x, side, deadline_ns);
-        pthread_mutex_lock(&c->lock);
+        hki_mutex_lock(&c->lock);
         c->initialising = false;
         if (s == HK_OK) {
             hki_turn_initialised(&c->turn, m.id);
             atomic_store(&c->initialised, true);
         }
-        pthread_cond_broadcast(&c->changed);
+        hki_cond_broadcast(&c->changed);
     }
-    pthread_mutex_unlock(&c->lock);
+    hki_mutex_unlock(&c->lock);
     return s;
 }
 
@@ -263,7 +263,7 @@ static hk_status local_barrier(hk_center *base, hki_member m, uint32_t parties,
     HKI_LOCKED(&c->lock);
     if (!c->barrier_passed && ++c->barrier_arrived >= parties) {
         c->barrier_passed = true;
-        pthread_cond_broadcast(&c->changed);
+        hki_cond_broadcast(&c->changed);
     }
     while (!c->barrier_passed)
         if (!hki_cond_wait(&c->changed, &c->lock, deadline_ns) &&
@@ -304,7 +304,7 @@ hk_status hki_local_assign(hk_center *base, const float *values,
     atomic_store(&c->global_step, global_step);
     HKI_LOCKED(&c->lock);
     atomic_store(&c->initialised, true);
-    pthread_cond_broadcast(&c->changed);
+    hki_cond_broadcast(&c->changed);
     return HK_OK;
 }
 
@@ -354,7 +354,7 @@ static void local_rest(hk_center *base, hki_member m, bool rests) {
     hki_turn_rest(&c->turn, m.id, rests);
     HKI_LOCKED(&c->lock);
     atomic_store(&c->slot[m.id].rests, rests);
-    pthread_cond_broadcast(&c->changed); // a round may be complete now
+    hki_cond_broadcast(&c->changed); // a round may be complete now
 }
 
 static const hki_center_ops local_ops = {

@@ -17,8 +17,8 @@
 #include "elastic/turn.h"
 
 typedef struct hki_stripe {
-    _Alignas(64) pthread_mutex_t lock; // guards the values of its parts
-    size_t first, last;                // parts [first, last)
+    _Alignas(64) hki_mutex lock; // guards the values of its parts
+    size_t first, last;          // parts [first, last)
 } hki_stripe;
 
 typedef struct hki_slot {
@@ -74,8 +74,8 @@ typedef struct hki_local {
     _Atomic uint32_t live; // changed with the first stripe held
     _Atomic bool initialised;
 
-    pthread_mutex_t lock; // membership, initialisation, barrier, rounds
-    pthread_cond_t changed;
+    hki_mutex lock; // membership, initialisation, barrier, rounds
+    hki_cond changed;
     bool has_lock, has_changed;
     hki_slot *slot;
     bool initialising, barrier_passed;

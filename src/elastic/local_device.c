@@ -99,7 +99,7 @@ static hk_status lock_all(hki_local *c, const hki_local_walk_state *w) {
         if (s == HK_OK)
             continue;
         while (i-- > 0)
-            pthread_mutex_unlock(&c->stripe[i].lock);
+            hki_mutex_unlock(&c->stripe[i].lock);
         return s;
     }
     return HK_OK;
@@ -107,7 +107,7 @@ static hk_status lock_all(hki_local *c, const hki_local_walk_state *w) {
 
 static void unlock_all(hki_local *c) {
     for (size_t i = 0; i < c->n_stripes; i++)
-        pthread_mutex_unlock(&c->stripe[i].lock);
+        hki_mutex_unlock(&c->stripe[i].lock);
 }
 
 hk_status hki_local_exchange_at(hk_center *base, hki_member m, hki_exchange *ex,

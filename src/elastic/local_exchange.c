@@ -1,36 +1,15 @@
 // local_exchange.c - walks over the in-process center: exchange, pull,
 // snapshot, assign.
 #include "elastic/local.h"
-#include <errno.h>
 
 // ---- walking ----------------------------------------------------------------
 
-// The system's timed lock counts wall time, which may jump: short slices,
-// measured on the monotonic clock.
-static bool lock_until(pthread_mutex_t *m, int64_t deadline_ns) {
-    if (pthread_mutex_trylock(m) == 0)
-        return true;
-    for (;;) {
-        const int64_t left = deadline_ns - hki_now_ns();
-        if (left <= 0)
-            return pthread_mutex_trylock(m) == 0;
-        const int64_t slice = HKI_MIN(left, INT64_C(1000000000));
-        struct timespec t;
-        clock_gettime(CLOCK_REALTIME, &t);
-        const int64_t until = t.tv_nsec + slice;
-        t.tv_sec += (time_t)(until / 1000000000);
-        t.tv_nsec = (long)(until % 1000000000);
-        if (pthread_mutex_timedlock(m, &t) == 0)
-            return true;
-    }
-}
-
 hk_status hki_local_lock_stripe(hki_local *c, const hki_local_walk_state *w,
                                 size_t i) {
-    if (lock_until(&c->stripe[i].lock, w->deadline_ns)) {
+    if (hki_mutex_lock_until(&c->stripe[i].lock, w->deadline_ns)) {
         const hk_status s = w->enqueues ? HK_OK : hki_local_settle(c);
         if (s != HK_OK)
-            pthread_mutex_unlock(&c->stripe[i].lock);
+            hki_mutex_unlock(&c->stripe[i].lock);
         return s;
     }
     char who[32] = "";
@@ -58,7 +37,7 @@ hk_status hki_local_walk(hki_local *c, const hki_local_walk_state *w) {
         const bool more = s == HK_OK && i + 1 < c->n_stripes;
         if (more)
             s = hki_local_lock_stripe(c, w, i + 1);
-        pthread_mutex_unlock(&c->stripe[i].lock);
+        hki_mutex_unlock(&c->stripe[i].lock);
         if (!more || s != HK_OK)
             return s;
     }
@@ -249,7 +228,7 @@ static hk_status visit_outer(hki_local *c, void *arg, const hki_stripe *s) {
 
 // Without locking and with one stripe: all or nothing.
 static hk_status exchange_outer_free(hki_local *c, exchange_arg *a) {
-    if (pthread_mutex_trylock(&c->stripe[0].lock) != 0) {
+    if (!hki_mutex_trylock(&c->stripe[0].lock)) {
         a->ex->missed = true;
         a->ex->skipped = 1;
         atomic_fetch_add(&c->skipped, 1);
@@ -257,7 +236,7 @@ static hk_status exchange_outer_free(hki_local *c, exchange_arg *a) {
     }
     begin_exchange(c, a);
     const hk_status s = visit_outer(c, a, &c->stripe[0]);
-    pthread_mutex_unlock(&c->stripe[0].lock);
+    hki_mutex_unlock(&c->stripe[0].lock);
     return s;
 }
 
@@ -279,7 +258,7 @@ static void exchange_free(hki_local *c, exchange_arg *a) {
                 hki_stripe *const s = &c->stripe[(start + base + j) % n];
                 if (again && !(busy >> j & 1))
                     continue;
-                if (pthread_mutex_trylock(&s->lock) != 0) {
+                if (!hki_mutex_trylock(&s->lock)) {
                     busy |= UINT64_C(1) << j;
                     if (again) {
                         ex->skipped++;
@@ -295,7 +274,7 @@ static void exchange_free(hki_local *c, exchange_arg *a) {
                     ex->skipped++;
                     clear_diff(c, ex, s->first, s->last);
                 }
-                pthread_mutex_unlock(&s->lock);
+                hki_mutex_unlock(&s->lock);
             }
     }
     atomic_fetch_add(&c->skipped, ex->skipped);

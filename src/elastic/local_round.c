@@ -129,14 +129,14 @@ static hk_status close_round(hki_local *c, const round_arg *a) {
     c->round.closing = true;
     round_arg arg = *a;
     arg.count = c->round.arrived;
-    pthread_mutex_unlock(&c->lock);
+    hki_mutex_unlock(&c->lock);
     const hki_local_walk_state w = {.what = "end of a round",
                                     .worker = a->m.id,
                                     .deadline_ns = a->ex->deadline_ns,
                                     .visit = visit_close,
                                     .arg = &arg};
     const hk_status s = hki_local_walk(c, &w);
-    pthread_mutex_lock(&c->lock);
+    hki_mutex_lock(&c->lock);
     c->round.closing = false;
     if (s == HK_OK) {
         c->round.number++;
@@ -144,7 +144,7 @@ static hk_status close_round(hki_local *c, const round_arg *a) {
         c->round.fast_rate = 0;
         atomic_fetch_add(&c->version, 1);
     }
-    pthread_cond_broadcast(&c->changed);
+    hki_cond_broadcast(&c->changed);
     return s;
 }
 
@@ -177,7 +177,7 @@ static hk_status contribute(hki_local *c, round_arg *a) {
     if (slot->round == c->round.number + 1)
         return HK_OK; // a second call after a timeout
     c->round.contributing++;
-    pthread_mutex_unlock(&c->lock);
+    hki_mutex_unlock(&c->lock);
     const hki_local_walk_state w = {.what = "round",
                                     .worker = a->m.id,
                                     .event = HKI_EVENT_EXCHANGE,
@@ -186,14 +186,14 @@ static hk_status contribute(hki_local *c, round_arg *a) {
                                     .visit = visit_push,
                                     .arg = a};
     const hk_status s = hki_local_walk(c, &w);
-    pthread_mutex_lock(&c->lock);
+    hki_mutex_lock(&c->lock);
     c->round.contributing--;
     if (s == HK_OK) {
         c->round.arrived++;
         c->round.fast_rate = HKI_MAX(c->round.fast_rate, a->ex->fast_rate);
         slot->round = c->round.number + 1;
     }
-    pthread_cond_broadcast(&c->changed);
+    hki_cond_broadcast(&c->changed);
     return s;
 }
 

@@ -26,8 +26,8 @@ typedef struct job {
 struct hki_overlap {
     hk_elastic *e;
     hki_thread *thread;
-    pthread_mutex_t lock; // guards done, queued and stop
-    pthread_cond_t changed;
+    hki_mutex lock; // guards done, queued and stop
+    hki_cond changed;
     bool has_lock, has_changed;
     job jobs[2];
     uint64_t started, applied; // jobs, counted by the worker
@@ -50,21 +50,21 @@ static void run_job(hk_elastic *e, job *j) {
 
 static void thread_main(void *user) {
     hki_overlap *const o = user;
-    pthread_mutex_lock(&o->lock);
+    hki_mutex_lock(&o->lock);
     for (;;) {
         // Ends with the handle: idle time has no deadline.
         while (o->taken == o->queued && !o->stop)
-            pthread_cond_wait(&o->changed, &o->lock);
+            hki_cond_wait_forever(&o->changed, &o->lock);
         if (o->taken == o->queued)
             break;
         job *const j = &o->jobs[o->taken++ % 2];
-        pthread_mutex_unlock(&o->lock);
+        hki_mutex_unlock(&o->lock);
         run_job(o->e, j);
-        pthread_mutex_lock(&o->lock);
+        hki_mutex_lock(&o->lock);
         j->done = true;
-        pthread_cond_broadcast(&o->changed);
+        hki_cond_broadcast(&o->changed);
     }
-    pthread_mutex_unlock(&o->lock);
+    hki_mutex_unlock(&o->lock);
 }
 
 hk_status hki_overlap_create(hk_elastic *e) {
@@ -74,7 +74,7 @@ hk_status hki_overlap_create(hk_elastic *e) {
     o->e = e;
     for (size_t i = 0; i < HKI_COUNT(o->jobs); i++)
         HKI_TRY(hki_vector_init(&o->jobs[i].d, hki_layout_size(e->layout), 0));
-    if (pthread_mutex_init(&o->lock, NULL) != 0)
+    if (!hki_mutex_init(&o->lock))
         return hki_fail(HK_E_NO_MEMORY, "%s: mutex", e->name);
     o->has_lock = true;
     HKI_TRY(hki_cond_init(&o->changed, e->name));
@@ -86,16 +86,16 @@ void hki_overlap_destroy(hki_overlap *o) {
     if (o == NULL)
         return;
     if (o->thread != NULL) {
-        pthread_mutex_lock(&o->lock);
+        hki_mutex_lock(&o->lock);
         o->stop = true;
-        pthread_cond_broadcast(&o->changed);
-        pthread_mutex_unlock(&o->lock);
+        hki_cond_broadcast(&o->changed);
+        hki_mutex_unlock(&o->lock);
         hki_thread_stop(o->thread);
     }
     if (o->has_changed)
-        pthread_cond_destroy(&o->changed);
+        hki_cond_deinit(&o->changed);
     if (o->has_lock)
-        pthread_mutex_destroy(&o->lock);
+        hki_mutex_deinit(&o->lock);
     for (size_t i = 0; i < HKI_COUNT(o->jobs); i++)
         hki_vector_deinit(&o->jobs[i].d);
     hki_free(o);
@@ -115,7 +115,7 @@ static hk_status wait_done(hk_elastic *e, job *j) {
     // The exchange has a deadline of its own and ends with it.
     const int64_t deadline = hki_deadline(e->opt.wait_ms) + 1000000000;
     hk_status s = HK_OK;
-    pthread_mutex_lock(&o->lock);
+    hki_mutex_lock(&o->lock);
     while (!j->done)
         if (!hki_cond_wait(&o->changed, &o->lock, deadline) && !j->done) {
             s = hki_fail(HK_E_TIMEOUT,
@@ -124,7 +124,7 @@ static hk_status wait_done(hk_elastic *e, job *j) {
                          e->name, e->m.id, (unsigned long long)j->number);
             break;
         }
-    pthread_mutex_unlock(&o->lock);
+    hki_mutex_unlock(&o->lock);
     e->n.exchange_ns += hki_now_ns() - start;
     return s;
 }
@@ -183,11 +183,11 @@ hk_status hki_overlap_start(hk_elastic *e, hki_vector *x, int64_t apply_at) {
     j->in_use = true;
     e->center_step += e->since; // reported by this one
     e->since = 0;
-    pthread_mutex_lock(&o->lock);
+    hki_mutex_lock(&o->lock);
     j->done = false;
     o->queued++;
-    pthread_cond_broadcast(&o->changed);
-    pthread_mutex_unlock(&o->lock);
+    hki_cond_broadcast(&o->changed);
+    hki_mutex_unlock(&o->lock);
     e->n.exchange_ns += hki_now_ns() - start;
     return HK_OK;
 }

@@ -72,7 +72,7 @@ hk_status hki_turn_init(hki_turn *t, const hk_center_options *opt,
     t->fingerprint = fingerprint;
     t->first_worker = NOBODY;
     t->n_seats = opt->max_workers;
-    if (pthread_mutex_init(&t->lock, NULL) != 0)
+    if (!hki_mutex_init(&t->lock))
         return hki_fail(HK_E_NO_MEMORY, "%s: mutex", name);
     t->has_lock = true;
     HKI_TRY(hki_cond_init(&t->changed, name));
@@ -92,9 +92,9 @@ hk_status hki_turn_init(hki_turn *t, const hk_center_options *opt,
 
 void hki_turn_deinit(hki_turn *t) {
     if (t->has_changed)
-        pthread_cond_destroy(&t->changed);
+        hki_cond_deinit(&t->changed);
     if (t->has_lock)
-        pthread_mutex_destroy(&t->lock);
+        hki_mutex_deinit(&t->lock);
     hki_free(t->seat);
     hki_free(t->log);
 }
@@ -254,7 +254,7 @@ void hki_turn_leave(hki_turn *t, hki_event event, uint32_t id, bool done) {
     } else if (t->order == HK_TURN_RECORDED && done) {
         t->position++;
     }
-    pthread_cond_broadcast(&t->changed);
+    hki_cond_broadcast(&t->changed);
 }
 
 void hki_turn_rest(hki_turn *t, uint32_t id, bool rests) {
@@ -265,7 +265,7 @@ void hki_turn_rest(hki_turn *t, uint32_t id, bool rests) {
         t->seat[id] = HKI_SEAT_RESTING;
     else if (t->seat[id] == HKI_SEAT_RESTING)
         take_seat(t, id);
-    pthread_cond_broadcast(&t->changed);
+    hki_cond_broadcast(&t->changed);
 }
 
 // ---- bytes ------------------------------------------------------------------

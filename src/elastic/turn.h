@@ -36,8 +36,8 @@ typedef struct hki_turn {
     bool record;
     const char *name; // of the center
     uint64_t fingerprint;
-    pthread_mutex_t lock; // guards everything below
-    pthread_cond_t changed;
+    hki_mutex lock; // guards everything below
+    hki_cond changed;
     bool has_lock, has_changed;
 
     // Round-robin.

@@ -77,7 +77,7 @@ hk_status hk_estimator_create(hk_context *ctx, const hk_estimator_options *opt,
         return hki_fail(HK_E_INVALID_ARG, "estimator: model_fn is missing");
     hk_estimator *e;
     HKI_TRY(hki_zalloc_array(1, sizeof *e, &e));
-    if (pthread_mutex_init(&e->scalar_lock, NULL) != 0) {
+    if (!hki_mutex_init(&e->scalar_lock)) {
         hki_free(e);
         return hki_fail(HK_E_NO_MEMORY, "estimator: mutex");
     }
@@ -123,7 +123,7 @@ void hk_estimator_destroy(hk_estimator *e) {
         hk_schedule_release(e->config.outer.schedule);
     hki_arena_deinit(&e->feature_arena);
     hki_arena_deinit(&e->arena);
-    pthread_mutex_destroy(&e->scalar_lock);
+    hki_mutex_deinit(&e->scalar_lock);
     if (e->user_free != NULL)
         e->user_free(e->user);
     hki_free(e);

@@ -43,7 +43,7 @@ struct hk_estimator {
     bool go_back;       // the train call ends with the best checkpoint
     HKI_LIST(hki_position) positions;
     hki_intakes intakes;
-    pthread_mutex_t scalar_lock; // guards scalars and their version
+    hki_mutex scalar_lock; // guards scalars and their version
     HKI_LIST(hki_scalar) scalars;
     atomic_ullong scalars_version;
 

@@ -30,11 +30,11 @@ struct hk_event_writer {
     hki_histogram_table *buckets;
     int fd; // -1: not open
 
-    pthread_mutex_t lock; // guards what follows
-    pthread_cond_t work;  // for the thread
-    pthread_cond_t done;  // for those who wait for it
-    bool has_sync;        // lock and conditions exist
-    bool stop, hurry;     // hurry: somebody waits
+    hki_mutex lock;   // guards what follows
+    hki_cond work;    // for the thread
+    hki_cond done;    // for those who wait for it
+    bool has_sync;    // lock and conditions exist
+    bool stop, hurry; // hurry: somebody waits
     hki_buf queue;
     int64_t due_ns; // when the oldest event in the queue is to be written
     uint64_t queued_bytes, written_bytes; // since the start
@@ -102,7 +102,7 @@ static bool wait_for_work(hk_event_writer *w) {
                       hki_now_ns() >= w->due_ns))
             return true;
         if (n == 0)
-            pthread_cond_wait(&w->work, &w->lock);
+            hki_cond_wait_forever(&w->work, &w->lock);
         else
             (void)hki_cond_wait(&w->work, &w->lock, w->due_ns);
     }
@@ -135,23 +135,23 @@ static hk_status write_queue(hk_event_writer *w, const hki_buf *full) {
 
 static void writer_main(void *user) {
     hk_event_writer *const w = user;
-    pthread_mutex_lock(&w->lock);
+    hki_mutex_lock(&w->lock);
     while (wait_for_work(w)) {
         const hki_buf full = w->queue;
         w->queue = w->writing;
         w->writing = full;
         w->hurry = false;
-        pthread_mutex_unlock(&w->lock);
+        hki_mutex_unlock(&w->lock);
         const hk_status s =
             w->failure.status != HK_OK ? HK_OK : write_queue(w, &full);
-        pthread_mutex_lock(&w->lock);
+        hki_mutex_lock(&w->lock);
         if (s != HK_OK)
             hki_fault_set(&w->failure, s);
         w->written_bytes += full.size;
         w->writing.size = 0;
-        pthread_cond_broadcast(&w->done);
+        hki_cond_broadcast(&w->done);
     }
-    pthread_mutex_unlock(&w->lock);
+    hki_mutex_unlock(&w->lock);
 }
 
 // ---- queueing --------------------------------------------------------------
@@ -161,7 +161,7 @@ static hk_status wait_written(hk_event_writer *w, uint64_t until) {
     const int64_t deadline = hki_deadline(STALL_SECONDS * 1000);
     while (w->written_bytes < until) {
         w->hurry = true;
-        pthread_cond_signal(&w->work);
+        hki_cond_signal(&w->work);
         if (!hki_cond_wait(&w->done, &w->lock, deadline) &&
             w->written_bytes < until)
             return hki_fail(
@@ -188,7 +188,7 @@ static hk_status enqueue(hk_event_writer *w, const hki_buf *event) {
     w->queued_bytes += event->size + HKI_RECORD_HEADER + HKI_RECORD_FOOTER;
     // In between the thread has nothing to learn and sleeps on.
     if (first || w->queue.size > w->options.queue_bytes / 2)
-        pthread_cond_signal(&w->work);
+        hki_cond_signal(&w->work);
     return HK_OK;
 }
 
@@ -216,9 +216,9 @@ hk_status hki_event_send(hk_event_writer *w, hki_event_draft *d, hk_status s) {
     if (s == HK_OK)
         s = hki_pb_close(&d->bytes, d->mark);
     if (s == HK_OK) {
-        pthread_mutex_lock(&w->lock);
+        hki_mutex_lock(&w->lock);
         s = enqueue(w, &d->bytes);
-        pthread_mutex_unlock(&w->lock);
+        hki_mutex_unlock(&w->lock);
     }
     hki_buf_deinit(&d->bytes);
     return s;
@@ -288,7 +288,7 @@ static hk_status open_file(hk_event_writer *w, const char *dir) {
 
 static hk_status init_sync(hk_event_writer *w) {
     HKI_TRY(hki_conds_init(&w->work, &w->done, "event writer"));
-    pthread_mutex_init(&w->lock, NULL);
+    hki_mutex_init(&w->lock);
     w->has_sync = true;
     return HK_OK;
 }
@@ -317,10 +317,10 @@ static hk_status open_writer(hk_event_writer *w, const char *dir) {
 // Ends the thread, if there is one, and frees everything.
 static hk_status destroy(hk_event_writer *w) {
     if (w->thread != NULL) {
-        pthread_mutex_lock(&w->lock);
+        hki_mutex_lock(&w->lock);
         w->stop = true;
-        pthread_cond_signal(&w->work);
-        pthread_mutex_unlock(&w->lock);
+        hki_cond_signal(&w->work);
+        hki_mutex_unlock(&w->lock);
         hki_thread_stop(w->thread);
     }
     hk_status s = hki_fault_raise(&w->failure);
@@ -328,9 +328,9 @@ static hk_status destroy(hk_event_writer *w) {
         s = hki_io_fail(errno, w->path != NULL ? w->path : "", "close");
     hki_lockfile_release(w->folder_lock);
     if (w->has_sync) {
-        pthread_mutex_destroy(&w->lock);
-        pthread_cond_destroy(&w->work);
-        pthread_cond_destroy(&w->done);
+        hki_mutex_deinit(&w->lock);
+        hki_cond_deinit(&w->work);
+        hki_cond_deinit(&w->done);
     }
     hki_buf_deinit(&w->queue);
     hki_buf_deinit(&w->writing);

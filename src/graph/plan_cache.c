@@ -22,7 +22,7 @@ typedef struct cached_plan {
 } cached_plan;
 
 typedef struct cache {
-    pthread_mutex_t lock; // guards all below
+    hki_mutex lock; // guards all below
     HKI_LIST(cached_graph) graphs;
     HKI_LIST(cached_plan) plans;
 } cache;
@@ -30,7 +30,7 @@ typedef struct cache {
 static hk_status cache_create(void **out) {
     cache *c;
     HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
-    pthread_mutex_init(&c->lock, NULL);
+    hki_mutex_init(&c->lock);
     *out = c;
     return HK_OK;
 }
@@ -45,7 +45,7 @@ static void cache_destroy(void *object) {
     }
     hki_free(c->plans.data);
     hki_free(c->graphs.data);
-    pthread_mutex_destroy(&c->lock);
+    hki_mutex_deinit(&c->lock);
     hki_free(c);
 }
 

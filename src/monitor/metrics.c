@@ -13,8 +13,8 @@ hk_status hki_monitor_create(const hki_monitor_options *opt,
                              hki_monitor **out) {
     hki_monitor *m;
     HKI_TRY(hki_zalloc_array(1, sizeof *m, &m));
-    pthread_mutex_init(&m->mutex, NULL);
-    pthread_mutex_init(&m->collecting, NULL);
+    hki_mutex_init(&m->mutex);
+    hki_mutex_init(&m->collecting);
     m->start_ns = hki_now_ns();
     m->opt = *opt;
     m->opt.listen = NULL;
@@ -65,8 +65,8 @@ void hki_monitor_destroy(hki_monitor *m) {
         m->facts = f->next;
         free_fact(f);
     }
-    pthread_mutex_destroy(&m->collecting);
-    pthread_mutex_destroy(&m->mutex);
+    hki_mutex_deinit(&m->collecting);
+    hki_mutex_deinit(&m->mutex);
     hki_free(m);
 }
 

@@ -31,15 +31,15 @@ static void json_number(double v, char out[32]) {
 
 // Lets the owner bring the series up to date, then takes the mutex.
 static void begin(hki_monitor *m) {
-    pthread_mutex_lock(&m->collecting);
+    hki_mutex_lock(&m->collecting);
     if (m->opt.collect != NULL)
         m->opt.collect(m->opt.user, m);
-    pthread_mutex_lock(&m->mutex);
+    hki_mutex_lock(&m->mutex);
 }
 
 static void end(hki_monitor *m) {
-    pthread_mutex_unlock(&m->mutex);
-    pthread_mutex_unlock(&m->collecting);
+    hki_mutex_unlock(&m->mutex);
+    hki_mutex_unlock(&m->collecting);
 }
 
 // ---- Prometheus ------------------------------------------------------------

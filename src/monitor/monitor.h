@@ -88,12 +88,12 @@ typedef struct hki_fact {
 
 struct hki_monitor {
     hki_monitor_options opt; // strings are the caller's and not kept
-    pthread_mutex_t mutex;   // guards everything below
+    hki_mutex mutex;         // guards everything below
     hki_family *families;
     hki_fact *facts;
     uint32_t n_series;
     int64_t start_ns;
-    pthread_mutex_t collecting; // one collect at a time; taken before mutex
+    hki_mutex collecting; // one collect at a time; taken before mutex
     struct hki_monitor_http *http;
 };
 

@@ -20,7 +20,6 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <stdlib.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -131,8 +130,8 @@ static hk_status make_cookie(int folder, const char *path) {
     uint8_t bytes[COOKIE];
     uint64_t id;
     char name[48];
-    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes ||
-        getrandom(&id, sizeof id, 0) != sizeof id)
+    if (!hki_random_bytes(bytes, sizeof bytes) ||
+        !hki_random_bytes(&id, sizeof id))
         return bad_cookie(path, "the system provides no random bytes");
     snprintf(name, sizeof name, "new-%016llx", (unsigned long long)id);
     const int fd =
@@ -244,7 +243,7 @@ hk_status hki_conn_prove(hki_conn *c, int wake_fd, int64_t deadline_ns) {
     uint8_t mac[MAC], wanted[MAC], got[MAC];
     char at[ADDRESS], path[PATH];
     HKI_TRY(load_cookie(cookie, path));
-    if (getrandom(ours, sizeof ours, 0) != sizeof ours)
+    if (!hki_random_bytes(ours, sizeof ours))
         return hki_fail(HK_E_IO, "%s: the system provides no random bytes",
                         c->peer);
     HKI_TRY(swap(c, ours, theirs, NONCE, wake_fd, deadline_ns));

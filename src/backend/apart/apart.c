@@ -49,10 +49,10 @@ struct hki_kernel_state {
 // One memory for all devices of the process, as a card has it: sessions of
 // several plans work on the same values.
 static struct {
-    pthread_mutex_t lock; // guards the rest
+    hki_mutex lock; // guards the rest
     hki_buffer *buffers;
     int open; // who works at present
-} card = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} card = {.lock = HKI_MUTEX_INIT};
 
 static void protect(const hki_buffer *b, bool open) {
     if (b->pages > 0)
@@ -61,24 +61,24 @@ static void protect(const hki_buffer *b, bool open) {
 }
 
 static void change_open(int by) {
-    pthread_mutex_lock(&card.lock);
+    hki_mutex_lock(&card.lock);
     const bool was = card.open > 0;
     card.open += by;
     const bool is = card.open > 0;
     for (const hki_buffer *b = card.buffers; was != is && b != NULL;
          b = b->next)
         protect(b, is);
-    pthread_mutex_unlock(&card.lock);
+    hki_mutex_unlock(&card.lock);
 }
 
 // Does an address belong to the device?
 static bool is_here(const void *at) {
     bool found = false;
-    pthread_mutex_lock(&card.lock);
+    hki_mutex_lock(&card.lock);
     for (const hki_buffer *b = card.buffers; !found && b != NULL; b = b->next)
         found = (const char *)at >= (const char *)b->memory &&
                 (const char *)at < (const char *)b->memory + b->bytes;
-    pthread_mutex_unlock(&card.lock);
+    hki_mutex_unlock(&card.lock);
     return found;
 }
 
@@ -142,11 +142,11 @@ static hk_status buffer_create(hki_device *d, size_t bytes, hki_buffer **out) {
     if (s == HK_OK)
         s = d->inner->buffer_wrap(d->device, b->memory, bytes, &b->inner);
     HKI_TRY_OR(s, unmap(b));
-    pthread_mutex_lock(&card.lock);
+    hki_mutex_lock(&card.lock);
     b->next = card.buffers;
     card.buffers = b;
     protect(b, card.open > 0);
-    pthread_mutex_unlock(&card.lock);
+    hki_mutex_unlock(&card.lock);
     *out = b;
     return HK_OK;
 }
@@ -154,12 +154,12 @@ static hk_status buffer_create(hki_device *d, size_t bytes, hki_buffer **out) {
 static void buffer_destroy(hki_buffer *b) {
     if (b == NULL)
         return;
-    pthread_mutex_lock(&card.lock);
+    hki_mutex_lock(&card.lock);
     hki_buffer **at = &card.buffers;
     while (*at != b)
         at = &(*at)->next;
     *at = b->next;
-    pthread_mutex_unlock(&card.lock);
+    hki_mutex_unlock(&card.lock);
     unmap(b);
 }
 

@@ -122,7 +122,7 @@ static hk_status open_card(int number, hki_card *c) {
 }
 
 hk_status hki_card_open(int number, hki_card **out) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static hki_mutex lock = HKI_MUTEX_INIT;
     static hki_card cards[MAX_CARDS];
     static bool is_open[MAX_CARDS];
     int n = 0;
@@ -131,11 +131,11 @@ hk_status hki_card_open(int number, hki_card **out) {
         return hki_fail(HK_E_NOT_FOUND,
                         "cuda: there is no device %d; the machine has %d",
                         number, n);
-    pthread_mutex_lock(&lock);
+    hki_mutex_lock(&lock);
     const hk_status s =
         is_open[number] ? HK_OK : open_card(number, &cards[number]);
     is_open[number] = s == HK_OK;
-    pthread_mutex_unlock(&lock);
+    hki_mutex_unlock(&lock);
     *out = &cards[number];
     return s == HK_OK ? use(*out) : s;
 }
@@ -242,13 +242,13 @@ hk_status hki_card_wait(hki_card *c) {
 }
 
 // A card cannot be waited for while one of its streams is recorded.
-static pthread_mutex_t recording = PTHREAD_MUTEX_INITIALIZER;
+static hki_mutex recording = HKI_MUTEX_INIT;
 
 hk_status hki_card_wait_all(hki_card *c) {
     HKI_TRY(use(c));
-    pthread_mutex_lock(&recording);
+    hki_mutex_lock(&recording);
     const cudaError_t e = cudaDeviceSynchronize();
-    pthread_mutex_unlock(&recording);
+    hki_mutex_unlock(&recording);
     return e == cudaSuccess ? HK_OK : told("a run", e);
 }
 
@@ -376,12 +376,12 @@ void hki_graph_lane(hki_card *c, int lane) {
 
 hk_status hki_graph_begin(hki_card *c) {
     HKI_TRY(use(c));
-    pthread_mutex_lock(&recording);
+    hki_mutex_lock(&recording);
     const cudaError_t e = cudaStreamBeginCapture(
         current_stream, cudaStreamCaptureModeThreadLocal);
     if (e == cudaSuccess)
         return HK_OK;
-    pthread_mutex_unlock(&recording);
+    hki_mutex_unlock(&recording);
     return told("recording", e);
 }
 
@@ -401,7 +401,7 @@ hk_status hki_graph_end(hki_card *c, hki_graph **out) {
     cudaGraph_t graph = NULL;
     (void)c;
     const cudaError_t e = cudaStreamEndCapture(current_stream, &graph);
-    pthread_mutex_unlock(&recording);
+    hki_mutex_unlock(&recording);
     if (e != cudaSuccess)
         return told("recording", e);
     const hk_status s = make_graph(graph, out);

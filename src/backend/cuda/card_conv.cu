@@ -64,7 +64,7 @@ static void load(void) {
 
 // One of each card, used by one thread at a time: launches are short, and
 // recorded once.
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static hki_mutex lock = HKI_MUTEX_INIT;
 static cudnnHandle_t handles[MAX_CARDS];
 
 // Of the thread's card, with its stream; NULL: the library does not start.
@@ -203,11 +203,11 @@ static cudnnStatus_t run_locked(const hki_conv_plan *p, cudnnHandle_t h,
 
 static cudnnStatus_t run_once(const hki_conv_plan *p, const float *a,
                               const float *b, float *to, void *scratch) {
-    pthread_mutex_lock(&lock);
+    hki_mutex_lock(&lock);
     const cudnnHandle_t h = handle_locked();
     const cudnnStatus_t s = h == NULL ? CUDNN_STATUS_NOT_INITIALIZED
                                       : run_locked(p, h, a, b, to, scratch);
-    pthread_mutex_unlock(&lock);
+    hki_mutex_unlock(&lock);
     return s;
 }
 
@@ -257,10 +257,10 @@ const char *hki_conv_version(void) {
 }
 
 static bool plan_it(hki_conv_plan *p) {
-    pthread_mutex_lock(&lock);
+    hki_mutex_lock(&lock);
     const cudnnHandle_t h = handle_locked();
     const bool is_planned = h != NULL && describe(p) && choose(p, h);
-    pthread_mutex_unlock(&lock);
+    hki_mutex_unlock(&lock);
     return is_planned;
 }
 

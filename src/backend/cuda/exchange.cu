@@ -22,7 +22,7 @@ struct hki_shared {
     hki_card *cards[MAX_CARDS]; // each with a mark
     hki_mark *marks[MAX_CARDS];
     hki_mark *last;       // behind the newest exchange; NULL: there was none
-    pthread_mutex_t lock; // of those who wait
+    hki_mutex lock; // of those who wait
 };
 
 // Down to the host, behind all exchanges.
@@ -38,10 +38,10 @@ static hk_status bring_down(hki_shared *s) {
 }
 
 hk_status hki_cuda_shared_wait(hki_shared *s) {
-    pthread_mutex_lock(&s->lock);
+    hki_mutex_lock(&s->lock);
     const hk_status st = bring_down(s);
     s->card_old = true;
-    pthread_mutex_unlock(&s->lock);
+    hki_mutex_unlock(&s->lock);
     return st;
 }
 
@@ -62,7 +62,7 @@ void hki_cuda_shared_destroy(hki_shared *s) {
     leave_card(s);
     for (int i = 0; i < MAX_CARDS; i++)
         hki_mark_destroy(s->marks[i]);
-    pthread_mutex_destroy(&s->lock);
+    hki_mutex_deinit(&s->lock);
     hki_free(s);
 }
 
@@ -88,7 +88,7 @@ hk_status hki_cuda_shared_create(hki_device *d, void *host, size_t bytes,
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
     s->host = (float *)host;
     s->bytes = bytes;
-    pthread_mutex_init(&s->lock, NULL);
+    hki_mutex_init(&s->lock);
     const hk_status st = move_to(s, d->card);
     if (st != HK_OK) {
         hki_cuda_shared_destroy(s);

@@ -279,7 +279,7 @@ static hk_status kernel_run(const hki_kernel *k, hki_kernel_state *s,
 typedef struct many {
     hki_queue *q;
     const hki_kernel_call *calls;
-    pthread_mutex_t lock; // guards the rest
+    hki_mutex lock; // guards the rest
     size_t failed;
     hk_status status;
     char text[512];
@@ -294,19 +294,19 @@ static void run_some(const void *args, int64_t begin, int64_t end, int part) {
             kernel_run(c->kernel, c->state, m->q, c->args, c->scratch);
         if (s == HK_OK)
             continue;
-        pthread_mutex_lock(&m->lock);
+        hki_mutex_lock(&m->lock);
         if (m->status == HK_OK || (size_t)i < m->failed) {
             m->status = s;
             m->failed = (size_t)i;
             snprintf(m->text, sizeof m->text, "%s", hk_last_error());
         }
-        pthread_mutex_unlock(&m->lock);
+        hki_mutex_unlock(&m->lock);
     }
 }
 
 static hk_status kernel_run_many(hki_queue *q, const hki_kernel_call *calls,
                                  size_t n, size_t *failed) {
-    many m = {.q = q, .calls = calls, .lock = PTHREAD_MUTEX_INITIALIZER};
+    many m = {.q = q, .calls = calls, .lock = HKI_MUTEX_INIT};
     // A call counts as enough work for a thread of its own.
     const hki_work w = {.items = (int64_t)n, .cost = INT32_MAX};
     hki_team_for(q->device->threads, &w, run_some, &m);

@@ -159,18 +159,18 @@ static int by_place(const void *a, const void *b) {
 typedef struct reading {
     const restore *r;
     atomic_size_t next;
-    pthread_mutex_t mutex; // guards the first failure
+    hki_mutex mutex; // guards the first failure
     hk_status status;
     char text[1024];
 } reading;
 
 static void keep_failure(reading *x, hk_status status) {
-    pthread_mutex_lock(&x->mutex);
+    hki_mutex_lock(&x->mutex);
     if (x->status == HK_OK) {
         x->status = status;
         snprintf(x->text, sizeof x->text, "%s", hk_last_error());
     }
-    pthread_mutex_unlock(&x->mutex);
+    hki_mutex_unlock(&x->mutex);
     atomic_store(&x->next, x->r->count); // nobody needs to begin another
 }
 
@@ -200,7 +200,7 @@ static size_t helpers_for(const restore *r) {
 }
 
 static hk_status read_all(restore *r) {
-    reading x = {.r = r, .mutex = PTHREAD_MUTEX_INITIALIZER};
+    reading x = {.r = r, .mutex = HKI_MUTEX_INIT};
     hki_thread *helpers[MAX_THREADS] = {NULL};
     if (r->count > 0)
         qsort(r->matches, r->count, sizeof *r->matches, by_place);
@@ -212,7 +212,7 @@ static hk_status read_all(restore *r) {
     read_some(&x);
     for (size_t i = 0; i < n; i++)
         hki_thread_stop(helpers[i]);
-    pthread_mutex_destroy(&x.mutex);
+    hki_mutex_deinit(&x.mutex);
     return x.status == HK_OK ? HK_OK : hki_fail(x.status, "%s", x.text);
 }
 

@@ -65,18 +65,18 @@ static hk_status check_options(const hk_saver_options *o,
 static void serve(hk_saver *s) {
     if (s->phase == HKI_SAVER_COPYING) {
         s->helping = s->helped = true;
-        pthread_mutex_unlock(&s->mutex);
+        hki_mutex_unlock(&s->mutex);
         hki_copy_run(&s->job.copy);
-        pthread_mutex_lock(&s->mutex);
+        hki_mutex_lock(&s->mutex);
         s->helping = false;
     } else {
-        pthread_mutex_unlock(&s->mutex);
+        hki_mutex_unlock(&s->mutex);
         const hk_status status = hki_saver_write(s);
         if (status != HK_OK)
             hki_log(s->opt.context, HK_LOG_ERROR,
                     "checkpoint: %s was not saved: %s", s->job.name,
                     hk_last_error());
-        pthread_mutex_lock(&s->mutex);
+        hki_mutex_lock(&s->mutex);
         if (status != HK_OK) {
             s->failure = status;
             snprintf(s->failure_text, sizeof s->failure_text, "%s",
@@ -84,7 +84,7 @@ static void serve(hk_saver *s) {
         }
         s->phase = HKI_SAVER_IDLE;
     }
-    pthread_cond_broadcast(&s->done);
+    hki_cond_broadcast(&s->done);
 }
 
 static void thread_main(void *user) {
@@ -94,7 +94,7 @@ static void thread_main(void *user) {
         const bool nothing = s->phase == HKI_SAVER_IDLE ||
                              (s->phase == HKI_SAVER_COPYING && s->helped);
         if (nothing)
-            pthread_cond_wait(&s->wake, &s->mutex);
+            hki_cond_wait_forever(&s->wake, &s->mutex);
         else
             serve(s);
     }
@@ -103,10 +103,10 @@ static void thread_main(void *user) {
 static void enter(hk_saver *s, hki_saver_phase phase) {
     HKI_LOCKED(&s->mutex);
     while (s->helping)
-        pthread_cond_wait(&s->done, &s->mutex);
+        hki_cond_wait_forever(&s->done, &s->mutex);
     s->phase = phase;
     s->helped = false;
-    pthread_cond_signal(&s->wake);
+    hki_cond_signal(&s->wake);
 }
 
 // Until the thread gives job and state back.
@@ -116,7 +116,7 @@ static void wait_idle(const hk_saver *saver) {
         return;
     HKI_LOCKED(&s->mutex);
     while (s->phase == HKI_SAVER_WRITING)
-        pthread_cond_wait(&s->done, &s->mutex);
+        hki_cond_wait_forever(&s->done, &s->mutex);
 }
 
 // The failure of the last job, told once.
@@ -175,16 +175,16 @@ static hk_status take_folder(hk_saver *s) {
 }
 
 static hk_status start_thread(hk_saver *s) {
-    if (pthread_mutex_init(&s->mutex, NULL) != 0)
+    if (!hki_mutex_init(&s->mutex))
         return hki_fail(HK_E_NO_MEMORY, "saver: cannot create a mutex");
-    if (pthread_cond_init(&s->wake, NULL) != 0) {
-        pthread_mutex_destroy(&s->mutex);
+    if (hki_cond_init(&s->wake, "saver") != HK_OK) {
+        hki_mutex_deinit(&s->mutex);
         return hki_fail(HK_E_NO_MEMORY,
                         "saver: cannot create a condition variable");
     }
-    if (pthread_cond_init(&s->done, NULL) != 0) {
-        pthread_cond_destroy(&s->wake);
-        pthread_mutex_destroy(&s->mutex);
+    if (hki_cond_init(&s->done, "saver") != HK_OK) {
+        hki_cond_deinit(&s->wake);
+        hki_mutex_deinit(&s->mutex);
         return hki_fail(HK_E_NO_MEMORY,
                         "saver: cannot create a condition variable");
     }
@@ -235,9 +235,9 @@ void hk_saver_destroy(hk_saver *s) {
         hki_thread_stop(s->thread);
     }
     if (s->has_sync) {
-        pthread_cond_destroy(&s->done);
-        pthread_cond_destroy(&s->wake);
-        pthread_mutex_destroy(&s->mutex);
+        hki_cond_deinit(&s->done);
+        hki_cond_deinit(&s->wake);
+        hki_mutex_deinit(&s->mutex);
     }
     clear_job(&s->job);
     hki_free(s->job.copy.to);

@@ -40,11 +40,11 @@ struct hk_saver {
     bool is_held;        // the job is copied, and nobody has asked for its file
     size_t buffer_bytes; // of job.copy.to, which one save leaves to the next
 
-    hki_thread *thread;    // NULL: saves are written by the caller
-    bool has_sync;         // mutex and conditions are there
-    pthread_mutex_t mutex; // guards the rest
-    pthread_cond_t wake;   // for the thread
-    pthread_cond_t done;   // for the caller
+    hki_thread *thread; // NULL: saves are written by the caller
+    bool has_sync;      // mutex and conditions are there
+    hki_mutex mutex;    // guards the rest
+    hki_cond wake;      // for the thread
+    hki_cond done;      // for the caller
     hki_saver_phase phase;
     bool helping, helped; // the thread copies; it has had its turn
     hk_status failure;    // of a job in the background, until it is told

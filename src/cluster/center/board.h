@@ -15,7 +15,7 @@ typedef struct hki_note {
 } hki_note;
 
 typedef struct hki_board {
-    pthread_mutex_t lock; // guards the notes
+    hki_mutex lock; // guards the notes
     bool has_lock;
     hki_note note[HKI_BOARD_NOTES + HKI_BOARD_OWN];
     size_t count, count_own; // all; of the run itself

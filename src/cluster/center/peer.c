@@ -155,9 +155,9 @@ static hk_status on_leave(hki_session *s, const hki_frame *head) {
     if (status != HK_OK)
         return hki_session_error(s, status);
     note_failure(s);
-    pthread_mutex_lock(&s->server->lock); // the server may be done
-    pthread_cond_broadcast(&s->server->changed);
-    pthread_mutex_unlock(&s->server->lock);
+    hki_mutex_lock(&s->server->lock); // the server may be done
+    hki_cond_broadcast(&s->server->changed);
+    hki_mutex_unlock(&s->server->lock);
     return hki_session_send_state(s, HKI_STATE);
 }
 
@@ -470,11 +470,11 @@ void hki_session_main(void *user) {
     hk_center_server *const server = s->server;
     snprintf(s->peer, sizeof s->peer, "%s", s->f.conn->peer);
     hk_status status = greet(s);
-    pthread_mutex_lock(&server->lock);
+    hki_mutex_lock(&server->lock);
     server->n_greeting--;
     s->is_open = true;
     s->observes = status == HK_OK && s->f.talk.peer == HKI_BY_OBSERVER;
-    pthread_mutex_unlock(&server->lock);
+    hki_mutex_unlock(&server->lock);
     if (status == HK_OK) {
         status = serve(s);
         say_why(s, status);
@@ -486,12 +486,12 @@ void hki_session_main(void *user) {
         hki_shard_hang_up(shard, &s->claim);
     }
     // The socket closes now: the peer need not wait for the thread's end.
-    pthread_mutex_lock(&server->lock); // nobody hangs up on it meanwhile
+    hki_mutex_lock(&server->lock); // nobody hangs up on it meanwhile
     hki_framer_deinit(&s->f);
     hki_region_deinit(&s->ring);
     atomic_store(&s->over, true);
-    pthread_cond_broadcast(&server->changed);
-    pthread_mutex_unlock(&server->lock);
+    hki_cond_broadcast(&server->changed);
+    hki_mutex_unlock(&server->lock);
 }
 
 void hki_session_free(hki_session *s) {

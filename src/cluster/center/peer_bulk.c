@@ -36,9 +36,9 @@ static hk_status send_side(hki_session *s, const uint8_t *side) {
     if (n == 0)
         return HK_OK;
     HKI_TRY(hki_alloc_array(n, 1, &copy));
-    pthread_mutex_lock(&shard->lock);
+    hki_mutex_lock(&shard->lock);
     memcpy(copy, side, n);
-    pthread_mutex_unlock(&shard->lock);
+    hki_mutex_unlock(&shard->lock);
     const hki_frame f = {.type = HKI_SIDE};
     return hki_frame_send(&s->f, &f, copy, n, hki_session_stall(s),
                           "side block");
@@ -346,9 +346,9 @@ hk_status hki_session_pull(hki_session *s, const hki_frame *head) {
     if (status != HK_OK)
         return hki_session_error(s, status);
     hki_shard_seat *const seat = &shard->seat[s->claim.id];
-    pthread_mutex_lock(&seat->lock);
+    hki_mutex_lock(&seat->lock);
     seat->seen_version = atomic_load(&shard->version);
-    pthread_mutex_unlock(&seat->lock);
+    hki_mutex_unlock(&seat->lock);
     for (uint32_t i = 0; i < shard->n_chunks; i++)
         if (shard->chunk[i].share == HK_SHARE_EXCHANGE ||
             !(m.flags & HKI_WAIT_EXCHANGED))

@@ -62,7 +62,7 @@ typedef struct run_state {
 } run_state;
 
 struct hki_run_memory {
-    pthread_mutex_t mutex; // guards everything below
+    hki_mutex mutex; // guards everything below
     hk_context *context;
     hki_durability durability;
     run_state state;
@@ -471,7 +471,7 @@ hk_status hki_run_memory_create(hk_context *ctx, const char *path,
                                 hki_run_memory **out) {
     HKI_SCOPED(hki_run_memory_destroy_at) hki_run_memory *k = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *k, &k));
-    pthread_mutex_init(&k->mutex, NULL);
+    hki_mutex_init(&k->mutex);
     k->context = ctx;
     k->durability = durability;
     k->fd = -1;
@@ -489,7 +489,7 @@ void hki_run_memory_destroy(hki_run_memory *k) {
     hki_buf_deinit(&k->bytes);
     close_file(k);
     hki_free(k->path);
-    pthread_mutex_destroy(&k->mutex);
+    hki_mutex_deinit(&k->mutex);
     hki_free(k);
 }
 

@@ -285,7 +285,7 @@ static void remove_address(const hk_center_server *s) {
 }
 
 static hk_status make_locks(hk_center_server *s) {
-    if (pthread_mutex_init(&s->lock, NULL) != 0)
+    if (!hki_mutex_init(&s->lock))
         return hki_fail(HK_E_NO_MEMORY, "%s: mutex", s->name);
     s->has_lock = true;
     HKI_TRY(hki_cond_init(&s->changed, s->name));
@@ -364,13 +364,13 @@ void hk_center_server_stop(hk_center_server *s) {
     if (s->has_lock) {
         hki_shard *const shard = atomic_load(&s->shard);
         if (shard != NULL) { // whoever waits sees the end
-            pthread_mutex_lock(&shard->lock);
-            pthread_cond_broadcast(&shard->changed);
-            pthread_mutex_unlock(&shard->lock);
+            hki_mutex_lock(&shard->lock);
+            hki_cond_broadcast(&shard->changed);
+            hki_mutex_unlock(&shard->lock);
         }
-        pthread_mutex_lock(&s->lock);
+        hki_mutex_lock(&s->lock);
         hki_server_reap(s, true);
-        pthread_mutex_unlock(&s->lock);
+        hki_mutex_unlock(&s->lock);
     }
     remove_address(s);
     for (size_t i = 0; s->listener != NULL && i < s->n_listeners; i++)
@@ -384,9 +384,9 @@ void hk_center_server_stop(hk_center_server *s) {
     hki_board_deinit(&s->board);
     hki_run_memory_destroy(s->memory);
     if (s->has_changed)
-        pthread_cond_destroy(&s->changed);
+        hki_cond_deinit(&s->changed);
     if (s->has_lock)
-        pthread_mutex_destroy(&s->lock);
+        hki_mutex_deinit(&s->lock);
     hki_wake_close(s->wake_fd);
     hk_schedule_release(s->schedule);
     hki_arena_deinit(&s->arena);
@@ -402,15 +402,15 @@ const char *hk_center_server_address(const hk_center_server *s, size_t i) {
 
 void hki_server_finish(hk_center_server *s, const char *reason) {
     bool first = false;
-    pthread_mutex_lock(&s->lock);
+    hki_mutex_lock(&s->lock);
     if (!s->finished) {
         first = true;
         s->finished = true;
         snprintf(s->reason, sizeof s->reason, "%s", reason);
         hki_utf8_clean(s->reason);
-        pthread_cond_broadcast(&s->changed);
+        hki_cond_broadcast(&s->changed);
     }
-    pthread_mutex_unlock(&s->lock);
+    hki_mutex_unlock(&s->lock);
     if (first)
         hki_log(s->context, HK_LOG_INFO, "%s: the run ends: %s", s->name,
                 s->reason);

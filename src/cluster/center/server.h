@@ -86,8 +86,8 @@ struct hk_center_server {
     hki_thread *acceptor, *writer; // writer: snapshots
     int64_t start_ns;
 
-    pthread_mutex_t lock; // sessions, making of the shard, finish
-    pthread_cond_t changed;
+    hki_mutex lock; // sessions, making of the shard, finish
+    hki_cond changed;
     bool has_lock, has_changed;
     hki_session *sessions;
     uint32_t n_sessions, n_greeting;

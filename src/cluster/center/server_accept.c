@@ -18,10 +18,10 @@ void hki_server_reap(hk_center_server *s, bool all) {
         }
         *at = one->next;
         s->n_sessions--;
-        pthread_mutex_unlock(&s->lock);
+        hki_mutex_unlock(&s->lock);
         hki_thread_stop(one->thread);
         hki_session_free(one);
-        pthread_mutex_lock(&s->lock);
+        hki_mutex_lock(&s->lock);
         at = &s->sessions; // the list may have changed
     }
 }
@@ -125,10 +125,10 @@ void hki_server_accept_main(void *user) {
         if (now - tick < (int64_t)HKI_TICK_MS * 1000000)
             continue;
         tick = now;
-        pthread_mutex_lock(&s->lock);
+        hki_mutex_lock(&s->lock);
         hki_server_reap(s, false);
-        pthread_cond_broadcast(&s->changed);
-        pthread_mutex_unlock(&s->lock);
+        hki_cond_broadcast(&s->changed);
+        hki_mutex_unlock(&s->lock);
         hki_shard *const shard = atomic_load(&s->shard);
         if (shard != NULL)
             hki_shard_expire(shard);

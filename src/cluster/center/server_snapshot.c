@@ -32,7 +32,7 @@ static bool try_turn(hk_center_server *s, bool own) {
 static void end_turn(hk_center_server *s) {
     HKI_LOCKED(&s->lock);
     s->copying = false;
-    pthread_cond_broadcast(&s->changed);
+    hki_cond_broadcast(&s->changed);
 }
 
 // Is it worth trying on?

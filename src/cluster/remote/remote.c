@@ -196,15 +196,15 @@ bool hki_center_reachable(const hk_center *c) {
 // The member of this id, locked (hki_member_done); NULL: none is here.
 static hki_member_link *lock_worker(hki_remote *r, int32_t worker) {
     hki_member_link *w = NULL;
-    pthread_mutex_lock(&r->lock);
+    hki_mutex_lock(&r->lock);
     for (hki_member_link *i = r->members; i != NULL; i = i->next)
         if ((int32_t)i->m.id == worker && !i->left)
             w = i;
     if (w != NULL)
         w->refs++;
-    pthread_mutex_unlock(&r->lock);
+    hki_mutex_unlock(&r->lock);
     if (w != NULL)
-        pthread_mutex_lock(&w->lock);
+        hki_mutex_lock(&w->lock);
     return w;
 }
 

@@ -111,16 +111,16 @@ typedef struct hki_member_link {
     _Atomic uint32_t incarnation; // as the center knows it: higher after a new
                                   // join
     uint32_t refs;                // users; guarded by the remote's lock
-    uint64_t turn;        // of the heartbeat thread; guarded by the same
-    bool removed;         // somebody waits for the last user; the same
-    pthread_mutex_t lock; // one user at a time
-    hki_link *link;       // per shard
-    uint64_t run_id;      // that it joined; 0: one without values
-    uint64_t exchange;    // the last number used
-    uint64_t round;       // the next to contribute to, at every shard
-    int64_t steps;        // of this worker, told to the center
-    bool fenced;          // somebody else is this worker now
-    bool rejoin;          // the center has forgotten us
+    uint64_t turn;     // of the heartbeat thread; guarded by the same
+    bool removed;      // somebody waits for the last user; the same
+    hki_mutex lock;    // one user at a time
+    hki_link *link;    // per shard
+    uint64_t run_id;   // that it joined; 0: one without values
+    uint64_t exchange; // the last number used
+    uint64_t round;    // the next to contribute to, at every shard
+    int64_t steps;     // of this worker, told to the center
+    bool fenced;       // somebody else is this worker now
+    bool rejoin;       // the center has forgotten us
     bool left;
     _Atomic bool away;
     _Atomic int64_t away_since;
@@ -183,16 +183,16 @@ typedef struct hki_remote {
     int64_t retry_ms, lost_ms, lease_ms;
     int wake_fd;
 
-    pthread_mutex_t lock; // guards the list of members and what is below
-    pthread_cond_t changed;
+    hki_mutex lock; // guards the list of members and what is below
+    hki_cond changed;
     bool has_lock, has_changed;
     hki_member_link *members;
     hki_link *control; // per shard, for requests of nobody in particular
-    pthread_mutex_t control_lock;
+    hki_mutex control_lock;
     bool has_control_lock;
     hki_thread *heartbeat;
     bool stopping;
-    pthread_mutex_t call_lock; // one call to the run's memory at a time
+    hki_mutex call_lock; // one call to the run's memory at a time
     bool has_call_lock;
     uint32_t nonce, sequence; // of calls
     hki_msg_state state;      // of shard 0, the last one seen

@@ -384,7 +384,7 @@ hk_status hki_remote_snapshot(hk_center *c, hk_center_part part,
     const uint32_t flags = part == HK_CENTER_AVERAGE ? HKI_WAIT_AVERAGE : 0u;
     hki_msg_state state = {0};
     hk_status s;
-    pthread_mutex_lock(&r->control_lock);
+    hki_mutex_lock(&r->control_lock);
     do {
         for (uint32_t i = 0; i < r->n_shards; i++)
             r->control[i].f.answered = false;
@@ -392,7 +392,7 @@ hk_status hki_remote_snapshot(hk_center *c, hk_center_part part,
     } while (s != HK_OK && control_failed(r, s, deadline_ns));
     if (s != HK_OK) // other shards may be in the middle of an answer
         hki_control_drop(r);
-    pthread_mutex_unlock(&r->control_lock);
+    hki_mutex_unlock(&r->control_lock);
     if (s == HK_OK && info != NULL)
         hki_state_info(r, &state, info);
     return s;
@@ -400,16 +400,16 @@ hk_status hki_remote_snapshot(hk_center *c, hk_center_part part,
 
 // A worker of this process, as the center knows it; false: there is none.
 static bool any_member(hki_remote *r, hki_member *out) {
-    pthread_mutex_lock(&r->lock);
+    hki_mutex_lock(&r->lock);
     hki_member_link *w = r->members;
     while (w != NULL && (w->left || w->fenced))
         w = w->next;
     if (w != NULL)
         w->refs++;
-    pthread_mutex_unlock(&r->lock);
+    hki_mutex_unlock(&r->lock);
     if (w == NULL)
         return false;
-    pthread_mutex_lock(&w->lock);
+    hki_mutex_lock(&w->lock);
     *out = (hki_member){.id = w->m.id, .incarnation = w->incarnation};
     hki_member_done(w);
     return true;

@@ -282,9 +282,9 @@ static hk_status ask_range(hki_remote *r, uint32_t worker, uint32_t set,
                            int64_t wait_ms, hk_range *out) {
     hki_msg_call m = {.op = HKI_CALL_TAKE, .worker = worker, .set = set};
     hki_msg_result result;
-    pthread_mutex_lock(&r->lock);
+    hki_mutex_lock(&r->lock);
     m.units = units_held(r, worker);
-    pthread_mutex_unlock(&r->lock);
+    hki_mutex_unlock(&r->lock);
     HKI_TRY(hki_center_call(&r->base, &m, "lease a range of data",
                             hki_deadline(wait_ms), &result));
     if (result.status == HK_E_END)
@@ -403,9 +403,9 @@ hk_status hk_center_return_range(hk_center *c, int32_t worker, uint64_t id,
     HKI_TRY(hki_remote_get(c, "return_range", &r));
     if (id & HK_RANGE_OWN)
         return HK_OK;
-    pthread_mutex_lock(&r->lock);
+    hki_mutex_lock(&r->lock);
     let_go(r, (uint32_t)worker, id);
-    pthread_mutex_unlock(&r->lock);
+    hki_mutex_unlock(&r->lock);
     while (id == 0 && pop_used(r, worker, &waits))
         HKI_TRY(return_one(c, worker, waits, HK_RANGE_ALL, wait_ms));
     return return_one(c, worker, id, used, wait_ms);

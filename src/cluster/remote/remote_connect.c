@@ -15,11 +15,11 @@ HKI_OPTIONS_FROM(hk_connect_options, observer, defaults)
 void hki_remote_destroy(hk_center *c) {
     hki_remote *const r = (hki_remote *)c;
     if (r->has_lock) {
-        pthread_mutex_lock(&r->lock);
+        hki_mutex_lock(&r->lock);
         r->stopping = true;
         if (r->has_changed)
-            pthread_cond_broadcast(&r->changed);
-        pthread_mutex_unlock(&r->lock);
+            hki_cond_broadcast(&r->changed);
+        hki_mutex_unlock(&r->lock);
     }
     if (r->wake_fd >= 0)
         hki_wake_now(r->wake_fd);
@@ -32,13 +32,13 @@ void hki_remote_destroy(hk_center *c) {
     hki_control_drop(r);
     hki_free(r->control);
     if (r->has_control_lock)
-        pthread_mutex_destroy(&r->control_lock);
+        hki_mutex_deinit(&r->control_lock);
     if (r->has_call_lock)
-        pthread_mutex_destroy(&r->call_lock);
+        hki_mutex_deinit(&r->call_lock);
     if (r->has_changed)
-        pthread_cond_destroy(&r->changed);
+        hki_cond_deinit(&r->changed);
     if (r->has_lock)
-        pthread_mutex_destroy(&r->lock);
+        hki_mutex_deinit(&r->lock);
     hki_net_destroy(r->net);
     hki_wake_close(r->wake_fd);
     hki_plan_deinit(&r->plan);
@@ -88,13 +88,13 @@ static hk_status make_name(hki_remote *r, const char *name) {
 }
 
 static hk_status make_locks(hki_remote *r) {
-    if (pthread_mutex_init(&r->lock, NULL) != 0)
+    if (!hki_mutex_init(&r->lock))
         return hki_fail(HK_E_NO_MEMORY, "connect: mutex");
     r->has_lock = true;
-    if (pthread_mutex_init(&r->control_lock, NULL) != 0)
+    if (!hki_mutex_init(&r->control_lock))
         return hki_fail(HK_E_NO_MEMORY, "connect: mutex");
     r->has_control_lock = true;
-    if (pthread_mutex_init(&r->call_lock, NULL) != 0)
+    if (!hki_mutex_init(&r->call_lock))
         return hki_fail(HK_E_NO_MEMORY, "connect: mutex");
     r->has_call_lock = true;
     HKI_TRY(hki_cond_init(&r->changed, "connect"));

@@ -198,7 +198,7 @@ hk_status hki_remote_exchange(hk_center *c, hki_member m, hki_exchange *ex) {
         hki_member_unref(w);
         return s;
     }
-    pthread_mutex_lock(&w->lock);
+    hki_mutex_lock(&w->lock);
     s = w->fenced ? hki_member_mend(w, 0) : exchange(w, ex);
     if (s == HK_E_UNAVAILABLE && atomic_load(&w->away) && !ex->begun) {
         ex->missed = true; // it went away between two exchanges

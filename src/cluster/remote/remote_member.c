@@ -8,7 +8,7 @@ hk_status hki_member_create(hki_remote *r, hki_member_link **out) {
     HKI_SCOPED(hki_member_free_at) hki_member_link *w = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *w, &w));
     w->remote = r;
-    if (pthread_mutex_init(&w->lock, NULL) != 0) {
+    if (!hki_mutex_init(&w->lock)) {
         hki_free(w);
         w = NULL;
         return hki_fail(HK_E_NO_MEMORY, "%s: mutex", r->base.name);
@@ -45,7 +45,7 @@ void hki_member_free(hki_member_link *w) {
     hki_free(w->residual);
     hki_free(w->gathered);
     hki_free(w->used);
-    pthread_mutex_destroy(&w->lock);
+    hki_mutex_deinit(&w->lock);
     hki_free(w);
 }
 
@@ -58,7 +58,7 @@ void hki_member_add(hki_member_link *w) {
 
 void hki_member_remove(hki_member_link *w) {
     hki_remote *const r = w->remote;
-    pthread_mutex_lock(&r->lock);
+    hki_mutex_lock(&r->lock);
     for (hki_member_link **at = &r->members; *at != NULL; at = &(*at)->next)
         if (*at == w) {
             *at = w->next;
@@ -66,8 +66,8 @@ void hki_member_remove(hki_member_link *w) {
         }
     w->removed = true;
     while (w->refs > 0) // the heartbeat thread's attempts have deadlines
-        pthread_cond_wait(&r->changed, &r->lock);
-    pthread_mutex_unlock(&r->lock);
+        hki_cond_wait_forever(&r->changed, &r->lock);
+    hki_mutex_unlock(&r->lock);
     hki_member_free(w);
 }
 
@@ -78,19 +78,19 @@ void hki_member_unref(hki_member_link *w) {
     // The heartbeat thread sleeps on unless there is something for it to do:
     // waking it after every exchange costs as much as a small exchange does.
     if (w->removed || atomic_load(&w->away))
-        pthread_cond_broadcast(&r->changed);
+        hki_cond_broadcast(&r->changed);
 }
 
 hk_status hki_member_ref(hki_remote *r, hki_member m, const char *what,
                          hki_member_link **out) {
     hki_member_link *w = NULL;
-    pthread_mutex_lock(&r->lock);
+    hki_mutex_lock(&r->lock);
     for (hki_member_link *i = r->members; i != NULL && w == NULL; i = i->next)
         if (i->m.id == m.id && i->m.incarnation == m.incarnation)
             w = i;
     if (w != NULL)
         w->refs++;
-    pthread_mutex_unlock(&r->lock);
+    hki_mutex_unlock(&r->lock);
     if (w == NULL)
         return hki_fail(HK_E_STATE, "%s: %s: the worker has not joined",
                         r->base.name, what);
@@ -101,14 +101,14 @@ hk_status hki_member_ref(hki_remote *r, hki_member m, const char *what,
 hk_status hki_member_find(hki_remote *r, hki_member m, const char *what,
                           hki_member_link **out) {
     HKI_TRY(hki_member_ref(r, m, what, out));
-    pthread_mutex_lock(&(*out)->lock);
+    hki_mutex_lock(&(*out)->lock);
     return HK_OK;
 }
 
 void hki_member_done(hki_member_link *w) {
     for (uint32_t i = 0; i < w->remote->n_shards; i++)
         hki_link_count(w->remote, &w->link[i]);
-    pthread_mutex_unlock(&w->lock);
+    hki_mutex_unlock(&w->lock);
     hki_member_unref(w);
 }
 
@@ -163,7 +163,7 @@ static void keep(hki_member_link *w, int64_t *again) {
 
 void hki_heartbeat_wake(hki_remote *r) {
     HKI_LOCKED(&r->lock);
-    pthread_cond_broadcast(&r->changed);
+    hki_cond_broadcast(&r->changed);
 }
 
 // Every member once; the list may change meanwhile. The remote's lock is held
@@ -177,17 +177,17 @@ static void keep_all(hki_remote *r, bool all, uint64_t turn, int64_t *again) {
             return;
         w->turn = turn;
         w->refs++;
-        pthread_mutex_unlock(&r->lock);
+        hki_mutex_unlock(&r->lock);
         const bool away = atomic_load(&w->away);
-        if ((all || away) && pthread_mutex_trylock(&w->lock) == 0) {
+        if ((all || away) && hki_mutex_trylock(&w->lock)) {
             keep(w, again);
-            pthread_mutex_unlock(&w->lock);
+            hki_mutex_unlock(&w->lock);
         } else if (away) { // somebody is at it
             *again = HKI_MIN(*again, hki_deadline(20));
         }
-        pthread_mutex_lock(&r->lock);
+        hki_mutex_lock(&r->lock);
         w->refs--;
-        pthread_cond_broadcast(&r->changed);
+        hki_cond_broadcast(&r->changed);
     }
 }
 

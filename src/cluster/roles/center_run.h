@@ -32,8 +32,8 @@ struct hk_role_center {
     bool has_evaluated;
     hki_thread *thread;
     atomic_bool stopping;
-    pthread_mutex_t mutex; // guards what follows
-    pthread_cond_t changed;
+    hki_mutex mutex; // guards what follows
+    hki_cond changed;
     bool over, has_changed;
     hk_status status;
     char text[1024]; // of the failure

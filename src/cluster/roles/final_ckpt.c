@@ -273,9 +273,9 @@ static hk_status take_folder(hk_context *ctx, const hk_saver_options *opt,
 }
 
 static bool has_left(hki_shard *shard) {
-    pthread_mutex_lock(&shard->lock);
+    hki_mutex_lock(&shard->lock);
     const bool left = shard->seat[0].left;
-    pthread_mutex_unlock(&shard->lock);
+    hki_mutex_unlock(&shard->lock);
     return left;
 }
 

@@ -15,7 +15,7 @@ static void keep(void *user) {
         snprintf(c->text, sizeof c->text, "%s", hk_last_error());
     c->result = r;
     c->over = true;
-    pthread_cond_broadcast(&c->changed);
+    hki_cond_broadcast(&c->changed);
 }
 
 // ---- start and stop --------------------------------------------------------
@@ -145,7 +145,7 @@ hk_status hk_role_center_start(const hk_role_center_options *opt,
     HKI_SCOPED(hk_role_center_stop_at) hk_role_center *c = NULL;
     HKI_TRY(place(o.config, &so, &own, &storage));
     HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
-    pthread_mutex_init(&c->mutex, NULL);
+    hki_mutex_init(&c->mutex);
     HKI_TRY(build(c, &o, &so));
     return HKI_HAND_ON(out, c);
 }
@@ -161,14 +161,14 @@ void hk_role_center_get_info(hk_role_center *c, hk_role_center_info *out) {
 hk_status hk_role_center_wait(hk_role_center *c, int64_t wait_ms,
                               hk_role_result *result) {
     const int64_t deadline = wait_ms < 0 ? INT64_MAX : hki_deadline(wait_ms);
-    pthread_mutex_lock(&c->mutex);
+    hki_mutex_lock(&c->mutex);
     while (!c->over && hki_cond_wait(&c->changed, &c->mutex, deadline))
         continue;
     const bool over = c->over;
     const hk_status s = c->status;
     if (over)
         *result = c->result;
-    pthread_mutex_unlock(&c->mutex);
+    hki_mutex_unlock(&c->mutex);
     if (!over)
         return hki_fail(HK_E_TIMEOUT,
                         "center: the run did not end within %lld ms",
@@ -184,8 +184,8 @@ void hk_role_center_stop(hk_role_center *c) {
     hki_monitor_destroy(c->monitor);
     hk_center_server_stop(c->server);
     hki_run_files_deinit(&c->files);
-    pthread_mutex_destroy(&c->mutex);
+    hki_mutex_deinit(&c->mutex);
     if (c->has_changed)
-        pthread_cond_destroy(&c->changed);
+        hki_cond_deinit(&c->changed);
     hki_free(c);
 }

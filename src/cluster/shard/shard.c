@@ -49,17 +49,17 @@ void hki_shard_close(hki_shard *s) {
         return;
     hki_rules_deinit(s);
     for (uint32_t i = 0; i < s->n_locks; i++)
-        pthread_mutex_destroy(&s->chunk_lock[i]);
+        hki_mutex_deinit(&s->chunk_lock[i]);
     for (uint32_t i = 0; i < s->n_seats; i++)
-        pthread_mutex_destroy(&s->seat[i].lock);
+        hki_mutex_deinit(&s->seat[i].lock);
     if (s->has_changed)
-        pthread_cond_destroy(&s->changed);
+        hki_cond_deinit(&s->changed);
     if (s->has_lock)
-        pthread_mutex_destroy(&s->lock);
+        hki_mutex_deinit(&s->lock);
     if (s->has_undo_free)
-        pthread_cond_destroy(&s->undo_free);
+        hki_cond_deinit(&s->undo_free);
     if (s->has_undo_lock)
-        pthread_mutex_destroy(&s->undo_lock);
+        hki_mutex_deinit(&s->undo_lock);
     hki_center_file_close(&s->file);
     hki_plan_deinit(&s->plan);
     hk_layout_release(s->layout);
@@ -72,8 +72,8 @@ void hki_shard_close(hki_shard *s) {
     hki_free(s);
 }
 
-static hk_status make_lock(const hki_shard *s, pthread_mutex_t *m) {
-    if (pthread_mutex_init(m, NULL) != 0)
+static hk_status make_lock(const hki_shard *s, hki_mutex *m) {
+    if (!hki_mutex_init(m))
         return hki_fail(HK_E_NO_MEMORY, "%s: mutex", s->name);
     return HK_OK;
 }

@@ -71,8 +71,8 @@ typedef struct hki_claim {
 
 // A worker in this process's memory.
 typedef struct hki_shard_seat {
-    pthread_mutex_t lock; // guards cursor and session against each other
-    uint64_t session;     // the connection that speaks for it
+    hki_mutex lock;   // guards cursor and session against each other
+    uint64_t session; // the connection that speaks for it
     uint64_t seen_version;
     // The rest is guarded by the shard's `lock`.
     bool left; // said good-bye; a lease that is over is not that
@@ -129,7 +129,7 @@ typedef struct hki_shard {
     uint32_t *dense; // chunks outside of tables
     uint32_t n_dense;
 
-    pthread_mutex_t *chunk_lock; // guard a chunk's values, slots and record
+    hki_mutex *chunk_lock; // guard a chunk's values, slots and record
     uint32_t n_locks;
     hki_shard_seat *seat; // opt.max_workers
     uint32_t n_seats;
@@ -141,12 +141,12 @@ typedef struct hki_shard {
     double outer_rate;
     hki_delayed delayed;
 
-    pthread_mutex_t undo_lock; // guards the list of free slots
-    pthread_cond_t undo_free;
+    hki_mutex undo_lock; // guards the list of free slots
+    hki_cond undo_free;
     uint32_t free_slot[HKI_UNDO_SLOTS], n_free;
 
-    pthread_mutex_t lock; // members, first values, barrier, rounds, gate
-    pthread_cond_t changed;
+    hki_mutex lock; // members, first values, barrier, rounds, gate
+    hki_cond changed;
     bool has_lock, has_changed, has_undo_lock, has_undo_free;
     uint64_t sessions; // given out
     uint32_t granted;  // seat that brings the first values, plus 1

@@ -8,11 +8,11 @@
 #include "cluster/shard/shard.h"
 
 void hki_shard_lock_chunk(hki_shard *s, uint32_t chunk) {
-    pthread_mutex_lock(&s->chunk_lock[chunk]);
+    hki_mutex_lock(&s->chunk_lock[chunk]);
 }
 
 void hki_shard_unlock_chunk(hki_shard *s, uint32_t chunk) {
-    pthread_mutex_unlock(&s->chunk_lock[chunk]);
+    hki_mutex_unlock(&s->chunk_lock[chunk]);
 }
 
 // ---- begin ------------------------------------------------------------------
@@ -129,7 +129,7 @@ static void set_running(hki_shard *s, const hki_claim *c, uint64_t exchange,
 static void stop_running(hki_shard *s, const hki_claim *c) {
     HKI_LOCKED(&s->lock);
     set_running(s, c, 0, false);
-    pthread_cond_broadcast(&s->changed);
+    hki_cond_broadcast(&s->changed);
 }
 
 // Is the round that the exchange names still to come? One that has been let in
@@ -159,7 +159,7 @@ hk_status hki_shard_begin(hki_shard *s, hki_claim *c, uint64_t exchange,
                            .applied = msg->first_up,
                            .start_ns = hki_now_ns(),
                            .scratch = scratch};
-    pthread_mutex_lock(&s->lock);
+    hki_mutex_lock(&s->lock);
     hk_status status = hki_gate_pass(s, c, exchange, p);
     while (status == HK_OK && round && is_early(s, c, exchange, msg)) {
         status = hki_round_enter(s, c, msg->round, p);
@@ -168,10 +168,10 @@ hk_status hki_shard_begin(hki_shard *s, hki_claim *c, uint64_t exchange,
     }
     if (status == HK_OK)
         set_running(s, c, exchange, round);
-    pthread_mutex_unlock(&s->lock);
+    hki_mutex_unlock(&s->lock);
     HKI_TRY(status);
     hki_shard_seat *const seat = &s->seat[c->id];
-    pthread_mutex_lock(&seat->lock);
+    hki_mutex_lock(&seat->lock);
     if (seat->session != c->session) {
         c->why = HKI_WHY_REPLACED;
         status = hki_fail(HK_E_STATE,
@@ -184,7 +184,7 @@ hk_status hki_shard_begin(hki_shard *s, hki_claim *c, uint64_t exchange,
         status = count_exchange(s, c, exchange, msg);
     if (status == HK_OK)
         fill_began(s, seat, exchange > before, out);
-    pthread_mutex_unlock(&seat->lock);
+    hki_mutex_unlock(&seat->lock);
     if (status != HK_OK)
         stop_running(s, c);
     return status;
@@ -450,11 +450,11 @@ static hk_status apply_unit(hki_shard *s, hki_shard_run *r, uint32_t unit,
                             const brought *b) {
     hki_shard_seat *const seat = &s->seat[r->claim.id];
     bool again;
-    pthread_mutex_lock(&seat->lock);
+    hki_mutex_lock(&seat->lock);
     hk_status status = check_unit(s, r, unit, &again);
     if (status == HK_OK && !again)
         status = change(s, r, unit, b);
-    pthread_mutex_unlock(&seat->lock);
+    hki_mutex_unlock(&seat->lock);
     if (status == HK_E_NOT_FINITE || status == HK_E_RANGE)
         count_refused(s, r);
     if (status == HK_OK) {
@@ -493,6 +493,6 @@ hk_status hki_shard_end(hki_shard *s, hki_shard_run *r, const hki_patience *p) {
     set_running(s, &r->claim, 0, false);
     seat->exchange_seconds += (double)(hki_now_ns() - r->start_ns) * 1e-9;
     seat->staleness = (double)r->began.staleness;
-    pthread_cond_broadcast(&s->changed);
+    hki_cond_broadcast(&s->changed);
     return status;
 }

@@ -111,7 +111,7 @@ hk_status hki_shard_join(hki_shard *s, const hki_msg_join *msg,
                          const char *peer, hki_claim *claim,
                          hki_msg_joined *out) {
     uint32_t id = 0;
-    pthread_mutex_lock(&s->lock);
+    hki_mutex_lock(&s->lock);
     hk_status status = choose_id(s, msg->task, &id);
     hki_worker_record *const w = &s->file.worker[id];
     uint32_t next = 0;
@@ -129,15 +129,15 @@ hk_status hki_shard_join(hki_shard *s, const hki_msg_join *msg,
         s->seat[id].waits_for = 0;
         s->seat[id].stepped_ns = hki_now_ns();
         seat_worker(s, id, peer, claim, out);
-        pthread_mutex_lock(&s->seat[id].lock);
+        hki_mutex_lock(&s->seat[id].lock);
         s->seat[id].seen_version = atomic_load(&s->version);
-        pthread_mutex_unlock(&s->seat[id].lock);
+        hki_mutex_unlock(&s->seat[id].lock);
         __atomic_fetch_add(&s->file.head->joins, 1, __ATOMIC_RELAXED);
         if (s->granted == id + 1)
             s->granted = 0; // whoever was to bring the values is gone
-        pthread_cond_broadcast(&s->changed);
+        hki_cond_broadcast(&s->changed);
     }
-    pthread_mutex_unlock(&s->lock);
+    hki_mutex_unlock(&s->lock);
     HKI_TRY(status);
     hki_log(s->context, HK_LOG_INFO,
             "%s: worker %u joined (incarnation %u, %s), %u live", s->name,
@@ -167,7 +167,7 @@ hk_status hki_shard_resume(hki_shard *s, const hki_msg_resume *msg,
                           s->name, msg->id, msg->incarnation, w->incarnation);
     else
         seat_worker(s, msg->id, peer, claim, out);
-    pthread_cond_broadcast(&s->changed);
+    hki_cond_broadcast(&s->changed);
     return status;
 }
 
@@ -252,7 +252,7 @@ static void drop_worker(hki_shard *s, uint32_t id) {
     seat->in_barrier = false;
     if (s->granted == id + 1)
         s->granted = 0;
-    pthread_cond_broadcast(&s->changed); // a round may be complete now
+    hki_cond_broadcast(&s->changed); // a round may be complete now
 }
 
 void hki_shard_put_out(hki_shard *s, uint32_t id) {
@@ -318,7 +318,7 @@ void hki_shard_hang_up(hki_shard *s, const hki_claim *c) {
         seat->contributing = false;
         seat->in_barrier = false;
     }
-    pthread_cond_broadcast(&s->changed);
+    hki_cond_broadcast(&s->changed);
 }
 
 void hki_shard_seen(hki_shard *s, const hki_claim *c,
@@ -412,7 +412,7 @@ static void set_values(hki_shard *s, uint64_t run_id) {
     s->granted = 0;
     if (s->durability == HKI_DURABLE_ALWAYS && s->file.path != NULL)
         (void)hki_center_sync(&s->file, s->file.map, s->file.bytes);
-    pthread_cond_broadcast(&s->changed);
+    hki_cond_broadcast(&s->changed);
 }
 
 // `lock` is held.
@@ -443,7 +443,7 @@ void hki_shard_refuse(hki_shard *s, const hki_claim *c) {
     HKI_LOCKED(&s->lock);
     if (s->granted == c->id + 1)
         s->granted = 0;
-    pthread_cond_broadcast(&s->changed);
+    hki_cond_broadcast(&s->changed);
 }
 
 hk_status hki_shard_receive(hki_shard *s, const hki_patience *p) {
@@ -461,7 +461,7 @@ hk_status hki_shard_receive(hki_shard *s, const hki_patience *p) {
 void hki_shard_received(hki_shard *s) {
     HKI_LOCKED(&s->lock);
     s->receiving = false;
-    pthread_cond_broadcast(&s->changed);
+    hki_cond_broadcast(&s->changed);
 }
 
 void hki_shard_assigned(hki_shard *s, int64_t global_step, uint64_t run_id) {
@@ -491,7 +491,7 @@ hk_status hki_shard_barrier(hki_shard *s, hki_claim *c, uint32_t parties,
         s->seat[c->id].in_barrier = true;
         if (!hki_load64(passed) && n_waiting(s) >= parties) {
             hki_store64(passed, 1);
-            pthread_cond_broadcast(&s->changed);
+            hki_cond_broadcast(&s->changed);
         }
         while (!hki_load64(passed) && status == HK_OK)
             if (!hki_shard_wait(s, p) && !hki_load64(passed))

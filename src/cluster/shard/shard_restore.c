@@ -117,7 +117,7 @@ static void forget_members(hki_shard *s) {
     s->gate.ticket = 0;
     s->granted = 0;
     hki_shard_count(s);
-    pthread_cond_broadcast(&s->changed);
+    hki_cond_broadcast(&s->changed);
 }
 
 static hk_status put_state(hki_shard *s, const hki_shard_options *opt,

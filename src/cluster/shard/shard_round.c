@@ -93,14 +93,14 @@ static hk_status close_round(hki_shard *s, uint64_t round) {
     if (!begun)
         hki_store64(&record(s)->cursor, HKI_CURSOR(round + 1, 0));
     s->round_closing = true;
-    pthread_mutex_unlock(&s->lock);
+    hki_mutex_unlock(&s->lock);
     const hk_status status =
         close_chunks(s, round, begun ? HKI_CURSOR_UNITS(cursor) : 0);
-    pthread_mutex_lock(&s->lock);
+    hki_mutex_lock(&s->lock);
     s->round_closing = false;
     if (status == HK_OK)
         atomic_fetch_add(&s->version, 1);
-    pthread_cond_broadcast(&s->changed);
+    hki_cond_broadcast(&s->changed);
     return status;
 }
 
@@ -233,7 +233,7 @@ static hk_status pass_over(hki_shard *s, uint64_t round, uint64_t to) {
     to = HKI_MAX(to, round + 1);
     hki_store64(&record(s)->cursor, HKI_CURSOR(to, s->n_chunks));
     atomic_store(&s->version, to);
-    pthread_cond_broadcast(&s->changed);
+    hki_cond_broadcast(&s->changed);
     return HK_OK;
 }
 
@@ -242,7 +242,7 @@ hk_status hki_round_enter(hki_shard *s, const hki_claim *c, uint64_t round,
     hki_worker_record *const w = &s->file.worker[c->id];
     if (round > w->awaited) {
         hki_store64(&w->awaited, round);
-        pthread_cond_broadcast(&s->changed); // a round may be complete now
+        hki_cond_broadcast(&s->changed); // a round may be complete now
     }
     for (;;) {
         uint32_t missing, under_way;
@@ -317,6 +317,6 @@ hk_status hki_round_finish(hki_shard *s, hki_shard_run *r,
         __atomic_store_n(&w->round, round + 1, __ATOMIC_RELEASE);
     }
     s->seat[r->claim.id].contributing = false;
-    pthread_cond_broadcast(&s->changed);
+    hki_cond_broadcast(&s->changed);
     return r->msg.round < round ? HK_OK : finish(s, r, round, p);
 }

@@ -25,7 +25,7 @@ static void open_gate(hki_shard *s) {
     const int64_t now = hki_now_ns();
     s->gate.ticket = 0;
     s->gate.rest_ns = now + HKI_MAX(now - s->gate.since_ns, REST_NS);
-    pthread_cond_broadcast(&s->changed);
+    hki_cond_broadcast(&s->changed);
 }
 
 static bool is_closed(hki_shard *s) {
@@ -213,7 +213,7 @@ hk_status hki_gate_settle(hki_shard *s, uint64_t ticket,
         is_closed(s) && s->gate.ticket == ticket ? HK_OK : not_mine(s);
     for (uint32_t i = 0; i < n && status == HK_OK; i++)
         status = allow(s, &members[i]);
-    pthread_cond_broadcast(&s->changed);
+    hki_cond_broadcast(&s->changed);
     const hki_member_at *m = NULL;
     while (status == HK_OK && is_closed(s) && s->gate.ticket == ticket &&
            (m = behind(s, members, n)) != NULL)
@@ -246,7 +246,7 @@ static bool reserve_copy(hki_shard *s, hki_copy_use use) {
 static void release_copy(hki_shard *s, hki_copy_use use) {
     HKI_LOCKED(&s->lock);
     s->n_copies[use]--;
-    pthread_cond_broadcast(&s->changed);
+    hki_cond_broadcast(&s->changed);
 }
 
 void hki_cut_free(hki_shard *s, hki_shard_copy *c) {
@@ -336,11 +336,11 @@ static hk_status pin(hki_shard *s, uint64_t ticket) {
 }
 
 static hk_status copy_all(hki_shard *s, hki_shard_copy *c) {
-    pthread_mutex_lock(&s->lock);
+    hki_mutex_lock(&s->lock);
     copy_records(s, c);
     const hk_status status =
         hki_sections_copy(&s->file, &c->sections, &c->sections_bytes);
-    pthread_mutex_unlock(&s->lock);
+    hki_mutex_unlock(&s->lock);
     HKI_TRY(status);
     for (uint32_t i = 0; i <= s->n_chunks; i++)
         copy_chunk(s, c, i);
@@ -353,10 +353,10 @@ hk_status hki_gate_copy(hki_shard *s, uint64_t ticket, hki_shard_copy *c) {
         return hki_fail(HK_E_STATE,
                         "%s: snapshot: the center has no values yet", s->name);
     const int64_t begin = hki_now_ns();
-    pthread_mutex_lock(&s->lock);
+    hki_mutex_lock(&s->lock);
     const int64_t until_ns = s->gate.until_ns;
     const hk_status held = pin(s, ticket);
-    pthread_mutex_unlock(&s->lock);
+    hki_mutex_unlock(&s->lock);
     HKI_TRY(held);
     const hk_status status = copy_all(s, c);
     HKI_LOCKED(&s->lock); // the time that copying took does not count

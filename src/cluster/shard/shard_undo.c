@@ -98,14 +98,14 @@ static hk_status sync_covered(const hki_shard *s, uint32_t slot) {
 static uint32_t take_slot(hki_shard *s) {
     HKI_LOCKED(&s->undo_lock);
     while (s->n_free == 0)
-        pthread_cond_wait(&s->undo_free, &s->undo_lock);
+        hki_cond_wait_forever(&s->undo_free, &s->undo_lock);
     return s->free_slot[--s->n_free];
 }
 
 static void give_slot(hki_shard *s, uint32_t slot) {
     HKI_LOCKED(&s->undo_lock);
     s->free_slot[s->n_free++] = slot;
-    pthread_cond_signal(&s->undo_free);
+    hki_cond_signal(&s->undo_free);
 }
 
 static bool always(const hki_shard *s) {

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE // O_NOFOLLOW
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "cluster/wire/frame.h"
@@ -37,7 +36,7 @@ hk_status hk_key_generate(const char *name, hk_key *out) {
         name = "cluster";
     HKI_TRY(check_name(name, strlen(name), "key"));
     snprintf(k.name, sizeof k.name, "%s", name);
-    if (getrandom(k.secret, sizeof k.secret, 0) != sizeof k.secret)
+    if (!hki_random_bytes(k.secret, sizeof k.secret))
         return hki_fail(HK_E_IO, "key: the system provides no random bytes");
     *out = k;
     explicit_bzero(&k, sizeof k);

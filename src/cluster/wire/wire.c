@@ -1,6 +1,5 @@
 // wire.c - heads, bodies and layouts to bytes and back.
 #include "cluster/wire/wire.h"
-#include <sys/random.h>
 #include "hooke/elastic.h"
 #include "tensor/tensor.h"
 
@@ -399,7 +398,7 @@ uint64_t hki_shares_hash(const uint8_t *share, size_t n) {
 
 uint64_t hki_new_id(void) {
     uint64_t id = 0;
-    if (getrandom(&id, sizeof id, GRND_NONBLOCK) != sizeof id) {
+    if (!hki_random_bytes(&id, sizeof id)) {
         const int64_t now = hki_now_ns();
         const double wall = hki_wall_seconds();
         id = hki_hash(hki_hash(HKI_HASH_INIT, &now, sizeof now), &wall,

@@ -7,7 +7,7 @@
 #include "data/core/pipeline.h"
 
 struct hki_pool {
-    pthread_mutex_t lock; // guards free and out
+    hki_mutex lock; // guards free and out
     hki_box *free;
     int64_t out; // boxes in use
     bool closed; // no owner any more
@@ -27,7 +27,7 @@ hk_status hki_pool_create(const hk_element *spec, hki_pool **out) {
         hki_free(p);
         return s;
     }
-    pthread_mutex_init(&p->lock, NULL);
+    hki_mutex_init(&p->lock);
     *out = p;
     return HK_OK;
 }
@@ -51,7 +51,7 @@ static void pool_free(hki_pool *p) {
         p->free = b->next;
         box_free(b);
     }
-    pthread_mutex_destroy(&p->lock);
+    hki_mutex_deinit(&p->lock);
     hki_arena_deinit(&p->arena);
     hki_free(p);
 }
@@ -59,10 +59,10 @@ static void pool_free(hki_pool *p) {
 void hki_pool_close(hki_pool *p) {
     if (p == NULL)
         return;
-    pthread_mutex_lock(&p->lock);
+    hki_mutex_lock(&p->lock);
     p->closed = true;
     const bool last = p->out == 0;
-    pthread_mutex_unlock(&p->lock);
+    hki_mutex_unlock(&p->lock);
     if (last)
         pool_free(p);
 }
@@ -91,7 +91,7 @@ static hk_status box_create(hki_pool *p, hki_box **out) {
 
 hk_status hki_pool_take(hki_pool *p, hki_box **out) {
     hk_status s = HK_OK;
-    pthread_mutex_lock(&p->lock);
+    hki_mutex_lock(&p->lock);
     hki_box *b = p->free;
     if (b != NULL)
         p->free = b->next;
@@ -99,7 +99,7 @@ hk_status hki_pool_take(hki_pool *p, hki_box **out) {
         s = box_create(p, &b);
     if (s == HK_OK)
         p->out++;
-    pthread_mutex_unlock(&p->lock);
+    hki_mutex_unlock(&p->lock);
     if (s != HK_OK)
         return s;
     atomic_store_explicit(&b->refs, 1, memory_order_relaxed);
@@ -137,12 +137,12 @@ void hki_box_release(hki_box *b) {
         return;
     hki_pool *const p = b->pool;
     box_clear(b);
-    pthread_mutex_lock(&p->lock);
+    hki_mutex_lock(&p->lock);
     b->next = p->free;
     p->free = b;
     p->out--;
     const bool last = p->closed && p->out == 0;
-    pthread_mutex_unlock(&p->lock);
+    hki_mutex_unlock(&p->lock);
     if (last)
         pool_free(p);
 }

@@ -92,10 +92,9 @@ hk_status hki_run_check_away(void *user) {
                  AWAY_PATIENCE_MS);
 }
 
-bool hki_run_wait(hki_data_run *run, pthread_cond_t *cond,
-                  pthread_mutex_t *lock) {
+bool hki_run_wait(hki_data_run *run, hki_cond *cond, hki_mutex *lock) {
     if (run->context == NULL) {
-        pthread_cond_wait(cond, lock);
+        hki_cond_wait_forever(cond, lock);
         return false;
     }
     (void)hki_cond_wait(cond, lock, hki_deadline(WAIT_MS));

@@ -40,8 +40,7 @@ hk_status hki_skips_watch(hki_skips *s, uint64_t stamp);
 // Waits for the condition, at most a tenth of a second where a context may be
 // stopped from outside (by a signal handler, which cannot wake anybody). True:
 // there was a stop.
-bool hki_run_wait(hki_data_run *run, pthread_cond_t *cond,
-                  pthread_mutex_t *lock);
+bool hki_run_wait(hki_data_run *run, hki_cond *cond, hki_mutex *lock);
 // ---- gang: helper threads --------------------------------------------------
 //
 // A task is done by a helper, or by whoever waits for it and finds it not

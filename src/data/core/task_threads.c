@@ -6,10 +6,10 @@
 #include "data/core/pipeline.h"
 
 struct hki_gang {
-    pthread_mutex_t lock;
-    pthread_cond_t work; // the queue has a task, or the end has come
-    pthread_cond_t done; // a task is done
-    hki_task head;       // circular queue around it
+    hki_mutex lock;
+    hki_cond work; // the queue has a task, or the end has come
+    hki_cond done; // a task is done
+    hki_task head; // circular queue around it
     hki_data_run *run;
     uint32_t n_helpers, n_started;
     uint32_t n_alive; // started and not ended by a stop
@@ -31,7 +31,7 @@ hk_status hki_gang_create(uint32_t helpers, hki_data_run *run, hki_gang **out) {
         hki_free(g);
         return s;
     }
-    pthread_mutex_init(&g->lock, NULL);
+    hki_mutex_init(&g->lock);
     *out = g;
     return HK_OK;
 }
@@ -39,15 +39,15 @@ hk_status hki_gang_create(uint32_t helpers, hki_data_run *run, hki_gang **out) {
 void hki_gang_destroy(hki_gang *g) {
     if (g == NULL)
         return;
-    pthread_mutex_lock(&g->lock);
+    hki_mutex_lock(&g->lock);
     g->ending = true;
-    pthread_cond_broadcast(&g->work);
-    pthread_mutex_unlock(&g->lock);
+    hki_cond_broadcast(&g->work);
+    hki_mutex_unlock(&g->lock);
     for (uint32_t i = 0; i < g->n_started; i++)
         hki_thread_stop(g->threads[i]);
-    pthread_cond_destroy(&g->done);
-    pthread_cond_destroy(&g->work);
-    pthread_mutex_destroy(&g->lock);
+    hki_cond_deinit(&g->done);
+    hki_cond_deinit(&g->work);
+    hki_mutex_deinit(&g->lock);
     hki_free(g->threads);
     hki_free(g);
 }
@@ -57,11 +57,11 @@ static void run_task(hki_gang *g, hki_task *t) {
     t->prev->next = t->next;
     t->next->prev = t->prev;
     t->state = HKI_TASK_RUNNING;
-    pthread_mutex_unlock(&g->lock);
+    hki_mutex_unlock(&g->lock);
     t->fn(t->arg);
-    pthread_mutex_lock(&g->lock);
+    hki_mutex_lock(&g->lock);
     t->state = HKI_TASK_DONE;
-    pthread_cond_broadcast(&g->done);
+    hki_cond_broadcast(&g->done);
 }
 
 static void helper_main(void *arg) {
@@ -74,7 +74,7 @@ static void helper_main(void *arg) {
             break;
     }
     g->n_alive--;
-    pthread_cond_broadcast(&g->done); // waiters do the rest themselves
+    hki_cond_broadcast(&g->done); // waiters do the rest themselves
 }
 
 void hki_gang_submit(hki_gang *g, hki_task *t) {
@@ -93,7 +93,7 @@ void hki_gang_submit(hki_gang *g, hki_task *t) {
     t->prev = g->head.prev;
     t->prev->next = t;
     g->head.prev = t;
-    pthread_cond_signal(&g->work);
+    hki_cond_signal(&g->work);
 }
 
 void hki_gang_wait(hki_gang *g, hki_task *t) {
@@ -101,7 +101,7 @@ void hki_gang_wait(hki_gang *g, hki_task *t) {
     if (t->state == HKI_TASK_QUEUED)
         run_task(g, t);
     while (t->state == HKI_TASK_RUNNING)
-        pthread_cond_wait(&g->done, &g->lock);
+        hki_cond_wait_forever(&g->done, &g->lock);
     t->state = HKI_TASK_IDLE;
 }
 
@@ -121,7 +121,7 @@ void hki_gang_first(hki_gang *g, hki_task *const *tasks, size_t n) {
         if (queued != NULL)
             run_task(g, queued);
         else
-            pthread_cond_wait(&g->done, &g->lock);
+            hki_cond_wait_forever(&g->done, &g->lock);
     }
     first->state = HKI_TASK_IDLE;
 }
@@ -148,6 +148,6 @@ void hki_gang_any(hki_gang *g, hki_task *const *tasks, size_t n) {
         if (queued != NULL && g->n_alive == 0)
             run_task(g, queued);
         else
-            pthread_cond_wait(&g->done, &g->lock);
+            hki_cond_wait_forever(&g->done, &g->lock);
     }
 }

@@ -17,7 +17,7 @@
 #define KEPT_BYTES ((uint64_t)1 << 20) // smaller files are cut again
 
 struct hki_division {
-    pthread_mutex_t lock; // while it is found out
+    hki_mutex lock; // while it is found out
     bool tried, ready;
     char *folder;          // for what cannot lie beside its file; NULL: none
     hki_cut *cuts;         // of each file
@@ -28,7 +28,7 @@ struct hki_division {
 hk_status hki_division_create(const char *folder, hki_division **out) {
     hki_division *v;
     HKI_TRY(hki_zalloc_array(1, sizeof *v, &v));
-    pthread_mutex_init(&v->lock, NULL);
+    hki_mutex_init(&v->lock);
     if (folder != NULL && hki_strdup(folder, &v->folder) != HK_OK) {
         hki_division_destroy(v, 0);
         return HK_E_NO_MEMORY;
@@ -46,7 +46,7 @@ void hki_division_destroy(hki_division *v, size_t n_files) {
     hki_free(v->folder);
     hki_free(v->first_unit);
     hki_free(v->first_number);
-    pthread_mutex_destroy(&v->lock);
+    hki_mutex_deinit(&v->lock);
     hki_free(v);
 }
 

@@ -20,8 +20,8 @@ typedef struct stretch {
 #define WAITS_NS 100000000 // for more than was given, before it gets more
 
 struct hki_lender_books {
-    pthread_mutex_t lock; // guards all of it
-    pthread_cond_t changed;
+    hki_mutex lock; // guards all of it
+    hki_cond changed;
     int64_t waits_for, waits_ns; // examples that the trainer waits for; 0: none
     held *held;
     size_t n_held, held_room;
@@ -33,7 +33,7 @@ hk_status hki_lender_init(hk_lender *l) {
     hki_lender_books *b;
     HKI_TRY(hki_zalloc_array(1, sizeof *b, &b));
     HKI_TRY_OR(hki_cond_init(&b->changed, "lender"), hki_free(b));
-    pthread_mutex_init(&b->lock, NULL);
+    hki_mutex_init(&b->lock);
     l->books = b;
     return HK_OK;
 }
@@ -42,8 +42,8 @@ void hki_lender_deinit(hk_lender *l) {
     hki_lender_books *const b = l->books;
     if (b == NULL)
         return;
-    pthread_cond_destroy(&b->changed);
-    pthread_mutex_destroy(&b->lock);
+    hki_cond_deinit(&b->changed);
+    hki_mutex_deinit(&b->lock);
     hki_free(b->held);
     hki_free(b->queue);
     hki_free(b);
@@ -144,7 +144,7 @@ void hki_lender_wait(hk_lender *l, int64_t n) {
     b->waits_for = n;
     b->waits_ns = hki_now_ns();
     if (n > 0)
-        pthread_cond_broadcast(&b->changed);
+        hki_cond_broadcast(&b->changed);
 }
 
 static void use(hki_lender_books *b, int64_t n) {
@@ -177,7 +177,7 @@ bool hki_lender_finished(hk_lender *l, uint64_t *id) {
             continue;
         *id = h->lease.id;
         b->held[i] = b->held[--b->n_held];
-        pthread_cond_broadcast(&b->changed);
+        hki_cond_broadcast(&b->changed);
         return true;
     }
     return false;

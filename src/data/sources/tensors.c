@@ -10,8 +10,8 @@ typedef struct config {
     size_t *row_bytes;  // 0: strings
     // Of a table that is filled as it is read.
     hki_backing backing;
-    pthread_mutex_t lock; // while a unit is loaded
-    atomic_bool *there;   // units
+    hki_mutex lock;     // while a unit is loaded
+    atomic_bool *there; // units
     int64_t rows;
 } config;
 
@@ -36,7 +36,7 @@ static void config_free(void *p) {
     hki_free(c->row_bytes);
     if (c->backing.destroy != NULL) {
         c->backing.destroy(c->backing.user);
-        pthread_mutex_destroy(&c->lock);
+        hki_mutex_deinit(&c->lock);
     }
     hki_free(c->there);
     hki_free(c);
@@ -282,7 +282,7 @@ static hk_dataset *make(const char *op, const hki_node_ops *ops,
     c->whole = ops == &tensors_ops;
     if (b != NULL) {
         c->backing = *b;
-        pthread_mutex_init(&c->lock, NULL);
+        hki_mutex_init(&c->lock);
     }
     return hki_dataset_finish(&desc, configure(&desc, c, op, values, n));
 }

@@ -17,10 +17,10 @@
 #define MOST 65536
 
 typedef struct state {
-    pthread_mutex_t lock;
-    pthread_cond_t work;  // for the producer: room, or an order
-    pthread_cond_t ready; // for the consumer: an entry, or the producer rests
-    bool open;            // lock and conditions are there
+    hki_mutex lock;
+    hki_cond work;  // for the producer: room, or an order
+    hki_cond ready; // for the consumer: an entry, or the producer rests
+    bool open;      // lock and conditions are there
     hki_thread *thread;
     bool gone; // the thread has ended
     bool busy; // the producer is in the input
@@ -64,11 +64,11 @@ static void produce(hki_node *n) {
     hki_node *const input = n->inputs[0];
     hki_item item = {0};
     s->busy = true;
-    pthread_mutex_unlock(&s->lock);
+    hki_mutex_unlock(&s->lock);
     hk_status e = hki_node_next(input, &item);
     if (e == HK_OK && (e = hki_item_keep(input, &item)) != HK_OK)
         hki_item_free(input, &item);
-    pthread_mutex_lock(&s->lock);
+    hki_mutex_lock(&s->lock);
     s->busy = false;
     if (e == HK_OK) {
         if (asked(n) == HK_DATA_AUTO && !s->chosen)
@@ -96,20 +96,20 @@ static void producer_main(void *arg) {
     while (!s->ending && !stop) {
         if (may_produce(n)) {
             produce(n);
-            pthread_cond_signal(&s->ready);
+            hki_cond_signal(&s->ready);
         } else {
             stop = hki_run_wait(n->run, &s->work, &s->lock);
         }
     }
     s->gone = true;
-    pthread_cond_signal(&s->ready);
+    hki_cond_signal(&s->ready);
 }
 
 // The producer rests until it gets an order; the lock is held.
 static void rest(state *s) {
     s->paused = true;
     while (s->busy)
-        pthread_cond_wait(&s->ready, &s->lock);
+        hki_cond_wait_forever(&s->ready, &s->lock);
 }
 
 // Makes sure that there is a producer; the lock is held.
@@ -125,7 +125,7 @@ static hk_status run_producer(hki_node *n) {
                                  &s->thread));
     s->active = true;
     s->paused = false;
-    pthread_cond_signal(&s->work);
+    hki_cond_signal(&s->work);
     return HK_OK;
 }
 
@@ -134,7 +134,7 @@ static hk_status run_producer(hki_node *n) {
 static hk_status open_node(hki_node *n) {
     state *const s = n->state;
     HKI_TRY(hki_conds_init(&s->work, &s->ready, "iterator"));
-    pthread_mutex_init(&s->lock, NULL);
+    hki_mutex_init(&s->lock);
     s->open = true;
     const bool automatic = asked(n) == HK_DATA_AUTO;
     s->limit = automatic ? AUTO_LEAST : (size_t)asked(n);
@@ -153,15 +153,15 @@ static void close_node(hki_node *n) {
     state *const s = n->state;
     if (!s->open)
         return;
-    pthread_mutex_lock(&s->lock);
+    hki_mutex_lock(&s->lock);
     s->ending = true;
-    pthread_cond_signal(&s->work);
-    pthread_mutex_unlock(&s->lock);
+    hki_cond_signal(&s->work);
+    hki_mutex_unlock(&s->lock);
     hki_thread_stop(s->thread);
     empty(n);
-    pthread_cond_destroy(&s->ready);
-    pthread_cond_destroy(&s->work);
-    pthread_mutex_destroy(&s->lock);
+    hki_cond_deinit(&s->ready);
+    hki_cond_deinit(&s->work);
+    hki_mutex_deinit(&s->lock);
     hki_free(s->ring);
 }
 
@@ -209,12 +209,12 @@ static hk_status take(hki_node *n, hki_item *out) {
 
 static hk_status next(hki_node *n, hki_item *out) {
     state *const s = n->state;
-    pthread_mutex_lock(&s->lock);
+    hki_mutex_lock(&s->lock);
     const hk_status e = take(n, out);
     const bool low = s->used <= s->limit * 3 / 4 && !s->ended;
-    pthread_mutex_unlock(&s->lock);
+    hki_mutex_unlock(&s->lock);
     if (low)
-        pthread_cond_signal(&s->work);
+        hki_cond_signal(&s->work);
     return e;
 }
 

@@ -26,14 +26,14 @@ void hki_loop_stop(hki_loop *l, hk_stop_reason reason) {
 }
 
 static void keep_failure(hki_loop *l, const hki_worker *w, hk_status s) {
-    pthread_mutex_lock(&l->lock);
+    hki_mutex_lock(&l->lock);
     if (l->fault.status == HK_OK) {
         if (l->crew->n > 1)
             (void)hki_fail(s, "worker %u: %s", w->id, hk_last_error());
         hki_fault_set(&l->fault, s);
     }
-    pthread_cond_broadcast(&l->changed);
-    pthread_mutex_unlock(&l->lock);
+    hki_cond_broadcast(&l->changed);
+    hki_mutex_unlock(&l->lock);
     hki_loop_stop(l, HK_STOP_HOOK);
 }
 
@@ -107,7 +107,7 @@ static void release(hki_loop *l) {
     l->e->at_cut = false;
     l->cut_number++;
     l->waiting = 0;
-    pthread_cond_broadcast(&l->changed);
+    hki_cond_broadcast(&l->changed);
 }
 
 static hk_status do_cuts(hki_loop *l) {
@@ -142,10 +142,10 @@ hk_status hki_loop_at_cut(hk_run *run, hki_cut_fn fn, void *user) {
 //
 // Worker 0 waits for the others and does what is to be done.
 static hk_status hold_cut(hki_loop *l) {
-    pthread_mutex_lock(&l->lock);
+    hki_mutex_lock(&l->lock);
     while (l->waiting + 1 < l->running)
-        pthread_cond_wait(&l->changed, &l->lock);
-    pthread_mutex_unlock(&l->lock);
+        hki_cond_wait_forever(&l->changed, &l->lock);
+    hki_mutex_unlock(&l->lock);
     const hk_status s = do_cuts(l);
     release(l);
     return s;
@@ -159,9 +159,9 @@ static void wait_at_cut(hki_loop *l, const hki_worker *w) {
     if (place(l, w) >= atomic_load(&l->pause_at)) {
         const uint64_t number = l->cut_number;
         l->waiting++;
-        pthread_cond_broadcast(&l->changed);
+        hki_cond_broadcast(&l->changed);
         while (l->cut_number == number)
-            pthread_cond_wait(&l->changed, &l->lock);
+            hki_cond_wait_forever(&l->changed, &l->lock);
     }
 }
 
@@ -289,9 +289,9 @@ static hk_status last_exchange(hki_loop *l, hki_worker *w, bool rounds) {
     const hk_status s = hk_elastic_exchange(w->elastic, hki_worker_values(w));
     if (s != HK_OK)
         return rounds && s == HK_E_TIMEOUT ? HK_OK : s;
-    pthread_mutex_lock(&l->crew->lock);
+    hki_mutex_lock(&l->crew->lock);
     w->report.exchanges++;
-    pthread_mutex_unlock(&l->crew->lock);
+    hki_mutex_unlock(&l->crew->lock);
     return hki_crew_average(l->crew, w);
 }
 
@@ -360,29 +360,29 @@ static hk_status steps(hki_loop *l, hki_worker *w, hk_run *run) {
 // hooks' part in between.
 static hk_status start_together(hki_loop *l, hki_worker *w, hk_run *run) {
     hk_status s = HK_OK;
-    pthread_mutex_lock(&l->lock);
+    hki_mutex_lock(&l->lock);
     l->ready++;
-    pthread_cond_broadcast(&l->changed);
+    hki_cond_broadcast(&l->changed);
     while (w->index == 0 && l->ready < l->running && l->fault.status == HK_OK)
-        pthread_cond_wait(&l->changed, &l->lock);
+        hki_cond_wait_forever(&l->changed, &l->lock);
     while (w->index != 0 && !l->is_open && l->fault.status == HK_OK)
-        pthread_cond_wait(&l->changed, &l->lock);
+        hki_cond_wait_forever(&l->changed, &l->lock);
     const bool failed = l->fault.status != HK_OK;
-    pthread_mutex_unlock(&l->lock);
+    hki_mutex_unlock(&l->lock);
     if (failed)
         return HK_OK; // the others' fault; the loop stops at once
-    pthread_mutex_lock(&l->hook_lock);
+    hki_mutex_lock(&l->hook_lock);
     if (w->index == 0)
         l->e->at_cut = true;
     s = hki_hooks_call(&l->hooks, HKI_HOOK_SESSION, run);
-    pthread_mutex_unlock(&l->hook_lock);
+    hki_mutex_unlock(&l->hook_lock);
     if (w->index == 0) {
-        pthread_mutex_lock(&l->lock);
+        hki_mutex_lock(&l->lock);
         l->e->at_cut = false;
         l->is_open = true;
         l->started_ns = hki_now_ns();
-        pthread_cond_broadcast(&l->changed);
-        pthread_mutex_unlock(&l->lock);
+        hki_cond_broadcast(&l->changed);
+        hki_mutex_unlock(&l->lock);
     }
     return s;
 }
@@ -394,9 +394,9 @@ static hk_status join(hki_loop *l, hki_worker *w) {
         hki_borrowed_tie(&intake_of(l, w)->lent,
                          hki_elastic_worker(w->elastic));
     }
-    pthread_mutex_lock(&l->lock); // one reader of the checkpoint at a time
+    hki_mutex_lock(&l->lock); // one reader of the checkpoint at a time
     const hk_status s = hki_snapshot_restore_worker(w);
-    pthread_mutex_unlock(&l->lock);
+    hki_mutex_unlock(&l->lock);
     hk_run *const run = &l->runs[w->index];
     run->first_step = run->local_step = w->steps;
     if (w->elastic != NULL)
@@ -481,7 +481,7 @@ static void sign_off(hki_loop *l, const hki_worker *w) {
         l->cut_number++;
         l->waiting = 0;
     }
-    pthread_cond_broadcast(&l->changed);
+    hki_cond_broadcast(&l->changed);
 }
 
 static void run_worker(hki_loop *l, uint32_t index) {

@@ -27,12 +27,12 @@ typedef struct hki_loop {
     int64_t start_global, started_ns, ended_ns;
     atomic_llong steps, examples;
     atomic_bool stop;
-    atomic_int reason;         // hk_stop_reason
-    atomic_llong stop_at;      // coupled: exchange at which all stop
-    atomic_llong pause_at;     // exchange at which all wait; INT64_MAX: none
-    pthread_mutex_t hook_lock; // one hook at a time
-    pthread_mutex_t lock;      // guards what follows
-    pthread_cond_t changed;
+    atomic_int reason;     // hk_stop_reason
+    atomic_llong stop_at;  // coupled: exchange at which all stop
+    atomic_llong pause_at; // exchange at which all wait; INT64_MAX: none
+    hki_mutex hook_lock;   // one hook at a time
+    hki_mutex lock;        // guards what follows
+    hki_cond changed;
     bool is_open;            // steps may begin
     uint32_t running, ready; // workers: not at their end, at the start
     uint32_t waiting;        // at the cut

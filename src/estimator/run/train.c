@@ -212,9 +212,9 @@ static void loop_deinit(hki_loop *l) {
         hki_runctx_deinit(&l->runs[i]);
     hki_free(l->runs);
     hki_free(l->cuts.data);
-    pthread_mutex_destroy(&l->lock);
-    pthread_mutex_destroy(&l->hook_lock);
-    pthread_cond_destroy(&l->changed);
+    hki_mutex_deinit(&l->lock);
+    hki_mutex_deinit(&l->hook_lock);
+    hki_cond_deinit(&l->changed);
 }
 
 static uint64_t count_exchanges(const hki_crew *c) {
@@ -286,9 +286,8 @@ static hk_status train(hk_estimator *e, const hk_source *in,
                   .quota = -1,
                   .nan_policy = e->config.c.nan_policy,
                   .start_global = r->global_step};
-    if (pthread_mutex_init(&l.lock, NULL) != 0 ||
-        pthread_mutex_init(&l.hook_lock, NULL) != 0 ||
-        pthread_cond_init(&l.changed, NULL) != 0)
+    if (!hki_mutex_init(&l.lock) || !hki_mutex_init(&l.hook_lock) ||
+        hki_cond_init(&l.changed, "train") != HK_OK)
         return hki_fail(HK_E_NO_MEMORY, "train: mutex");
     const hk_status done = run_loop(&l, r);
     loop_deinit(&l);

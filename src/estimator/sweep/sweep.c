@@ -29,7 +29,7 @@ typedef struct sweep {
     int64_t goal; // local steps, or epochs, at the end of the round
     bool last;    // of the rounds
     // Guards next, done, the trials' results and calls of on_trial.
-    pthread_mutex_t lock;
+    hki_mutex lock;
     size_t next, done;
 } sweep;
 
@@ -249,15 +249,15 @@ static void account(sweep *w, hk_trial *t) {
 static void work(void *user) {
     sweep *const w = user;
     for (;;) {
-        pthread_mutex_lock(&w->lock);
+        hki_mutex_lock(&w->lock);
         const bool end =
             w->next >= w->n_order || hk_stop_requested(w->ctx) != 0;
         hk_trial *const t = end ? NULL : &w->r->trials[w->order[w->next++]];
-        pthread_mutex_unlock(&w->lock);
+        hki_mutex_unlock(&w->lock);
         if (t == NULL)
             return;
         const hk_status s = run_trial(w, t);
-        pthread_mutex_lock(&w->lock);
+        hki_mutex_lock(&w->lock);
         t->status = s;
         if (s != HK_OK) {
             t->metric = (double)NAN;
@@ -267,7 +267,7 @@ static void work(void *user) {
                 t->error = hk_status_string(s);
         }
         account(w, t);
-        pthread_mutex_unlock(&w->lock);
+        hki_mutex_unlock(&w->lock);
     }
 }
 
@@ -398,7 +398,7 @@ hk_status hk_sweep_run(hk_context *ctx, const hk_sweep_options *opt,
     sweep w = {.ctx = ctx};
     HKI_TRY(HKI_OPTIONS_GET(hk_sweep_options, &w.o, opt, "sweep options"));
     HKI_TRY(hki_zalloc_array(1, sizeof *w.r, &w.r));
-    pthread_mutex_init(&w.lock, NULL);
+    hki_mutex_init(&w.lock);
     hk_status s = start(&w);
     if (s == HK_OK)
         s = run_rounds(&w, parallelism(&w));
@@ -412,7 +412,7 @@ hk_status hk_sweep_run(hk_context *ctx, const hk_sweep_options *opt,
     hki_free(w.order);
     hki_free(w.setup);
     hki_free(w.epochs);
-    pthread_mutex_destroy(&w.lock);
+    hki_mutex_deinit(&w.lock);
     if (s != HK_OK && s != HK_E_CANCELLED) {
         hk_sweep_result_destroy(&w.r->shown);
         return s;

@@ -113,9 +113,9 @@ void hki_rail_resume(hki_worker *w) {
 
 static void note(hki_worker *w, const char *why) {
     hki_crew *const c = w->e->crew;
-    pthread_mutex_lock(&c->lock);
+    hki_mutex_lock(&c->lock);
     w->report.railed = (uint32_t)w->rail.times;
-    pthread_mutex_unlock(&c->lock);
+    hki_mutex_unlock(&c->lock);
     hki_log(
         w->e->ctx, HK_LOG_WARNING,
         "worker %u: %s: the divergence guard returns it to the center with "

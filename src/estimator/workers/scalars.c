@@ -205,13 +205,13 @@ static hk_status check_set(const hki_crew *c, const char *name) {
 hk_status hk_estimator_set(hk_estimator *e, const char *name, double value) {
     if (e == NULL || name == NULL || name[0] == '\0')
         return hki_fail(HK_E_INVALID_ARG, "set: estimator or name is missing");
-    pthread_mutex_lock(&e->scalar_lock);
+    hki_mutex_lock(&e->scalar_lock);
     hk_status s = e->crew != NULL ? check_set(e->crew, name) : HK_OK;
     if (s == HK_OK)
         s = store(e, name, value);
     if (s == HK_OK)
         atomic_fetch_add(&e->scalars_version, 1);
-    pthread_mutex_unlock(&e->scalar_lock);
+    hki_mutex_unlock(&e->scalar_lock);
     HKI_TRY(s);
     // Workers that run take it over at their next step; others now.
     for (uint32_t i = 0; e->crew != NULL && !e->is_training && i < e->crew->n;

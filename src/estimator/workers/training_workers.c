@@ -253,7 +253,7 @@ void hki_crew_destroy(hki_crew *c) {
     hki_free(c->workers);
     hki_free(c->model);
     if (c->has_lock)
-        pthread_mutex_destroy(&c->lock);
+        hki_mutex_deinit(&c->lock);
     hk_layout_release(c->layout);
     hki_free(c);
 }
@@ -305,7 +305,7 @@ static hk_status create_center(hki_crew *c) {
 }
 
 static hk_status build(hki_crew *c, int64_t batch) {
-    if (pthread_mutex_init(&c->lock, NULL) != 0)
+    if (!hki_mutex_init(&c->lock))
         return hki_fail(HK_E_NO_MEMORY, "estimator: mutex");
     c->has_lock = true;
     HKI_TRY(hki_zalloc_array(c->n, sizeof *c->workers, &c->workers));

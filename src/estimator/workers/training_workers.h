@@ -49,8 +49,8 @@ struct hki_crew {
     bool has_rates; // chosen for this crowd
     hk_rates rates;
     hki_rates_timing timing;
-    float *model; // the center's values as last asked for, or worker 0's
-    pthread_mutex_t lock; // guards the reports
+    float *model;   // the center's values as last asked for, or worker 0's
+    hki_mutex lock; // guards the reports
     bool has_lock;
 };
 

@@ -33,11 +33,11 @@ struct hki_http {
 // A child of fork has its own: two processes on one connection would mix
 // their answers.
 static struct {
-    pthread_mutex_t lock;
+    hki_mutex lock;
     hki_http *first;
     size_t n;
     pid_t owner;
-} idle = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} idle = {.lock = HKI_MUTEX_INIT};
 
 static hki_http *take_idle(void) {
     HKI_LOCKED(&idle.lock);

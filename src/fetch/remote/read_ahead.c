@@ -44,8 +44,8 @@ struct hki_ahead {
     hki_target *target;
     hki_watch watch;
     bool open; // lock and conditions are there
-    pthread_mutex_t lock;
-    pthread_cond_t work, ready;
+    hki_mutex lock;
+    hki_cond work, ready;
     hki_version version;
     block blocks[BLOCKS]; // in the order of the file
     size_t first, used;
@@ -81,16 +81,16 @@ static void fetch(helper *me, block *b) {
                    .capacity = MOST_BYTES};
     b->state = COMING;
     hki_http_ready(me->http);
-    pthread_mutex_unlock(&a->lock);
+    hki_mutex_unlock(&a->lock);
     const hk_status s = hki_http_get(me->http, a->target, &version, &p);
-    pthread_mutex_lock(&a->lock);
+    hki_mutex_lock(&a->lock);
     if (!a->version.known && s == HK_OK) // by the first block, alone
         a->version = version;
     hki_input_count(p.got);
     hki_fault_set(&b->fault, s);
     b->size = p.got;
     b->state = s == HK_OK ? THERE : FAILED;
-    pthread_cond_broadcast(&a->ready);
+    hki_cond_broadcast(&a->ready);
 }
 
 static void helper_main(void *arg) {
@@ -103,7 +103,7 @@ static void helper_main(void *arg) {
             fetch(me, b);
         } else {
             a->n_idle++;
-            pthread_cond_wait(&a->work, &a->lock);
+            hki_cond_wait_forever(&a->work, &a->lock);
             a->n_idle--;
         }
     }
@@ -162,7 +162,7 @@ static hk_status add_block(hki_ahead *a) {
     b->state = WANTED;
     a->used++;
     a->next += b->size;
-    pthread_cond_signal(&a->work);
+    hki_cond_signal(&a->work);
     return HK_OK;
 }
 
@@ -282,7 +282,7 @@ const hki_version *hki_ahead_version(const hki_ahead *a) {
 
 static hk_status init(hki_ahead *a) {
     HKI_TRY(hki_conds_init(&a->work, &a->ready, "remote file"));
-    pthread_mutex_init(&a->lock, NULL);
+    hki_mutex_init(&a->lock);
     a->open = true;
     return HK_OK;
 }
@@ -312,12 +312,12 @@ hk_status hki_ahead_open(const char *path, const hki_watch *watch,
 }
 
 static void end_helpers(hki_ahead *a) {
-    pthread_mutex_lock(&a->lock);
+    hki_mutex_lock(&a->lock);
     a->ending = true;
     for (size_t i = 0; i < a->n_helpers; i++)
         hki_http_interrupt(a->helpers[i].http);
-    pthread_cond_broadcast(&a->work);
-    pthread_mutex_unlock(&a->lock);
+    hki_cond_broadcast(&a->work);
+    hki_mutex_unlock(&a->lock);
     for (size_t i = 0; i < a->n_helpers; i++) {
         hki_thread_stop(a->helpers[i].thread);
         hki_http_give(a->helpers[i].http);
@@ -329,9 +329,9 @@ void hki_ahead_close(hki_ahead *a) {
         return;
     if (a->open) {
         end_helpers(a);
-        pthread_cond_destroy(&a->ready);
-        pthread_cond_destroy(&a->work);
-        pthread_mutex_destroy(&a->lock);
+        hki_cond_deinit(&a->ready);
+        hki_cond_deinit(&a->work);
+        hki_mutex_deinit(&a->lock);
     }
     for (size_t i = 0; i < BLOCKS; i++)
         hki_free(a->blocks[i].bytes);
