@@ -21,7 +21,7 @@ struct hki_shared {
     bool card_old;              // the host may have changed them
     hki_card *cards[MAX_CARDS]; // each with a mark
     hki_mark *marks[MAX_CARDS];
-    hki_mark *last;       // behind the newest exchange; NULL: there was none
+    hki_mark *last; // behind the newest exchange; NULL: there was none
     hki_mutex lock; // of those who wait
 };
 
