@@ -1,14 +1,13 @@
-// fibers.c - a scheduler of fibers, and the functions that the linker puts in
-// the place of the C library's.
+// fibers.c - a scheduler of fibers, and the runtime of base/runtime.h on it.
 //
-// A mutex's first word is the fiber that holds it, and a condition variable is
-// its address: both are zeros when they begin, as pthreads makes them.
-#define _GNU_SOURCE // RTLD and ucontext names, ppoll's types
+// A lock's first word is the fiber that holds it, and a condition is its
+// address. Sockets are the kernel's: the linker puts poll and recv of this file
+// in the place of the C library's.
+#define _GNU_SOURCE // ucontext
 #include "sim/fibers.h"
-#include "hooke/hooke.h"
+#include "base/runtime.h"
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -46,8 +45,8 @@ typedef struct fiber {
     struct pollfd *polls;
     nfds_t n_polls;
     int n_hits;
-    void *(*fn)(void *);
-    void *arg;
+    void (*fn)(void *);
+    void *user;
     jmp_buf here;
     ucontext_t start;
     char error[ERROR_BYTES];
@@ -65,10 +64,6 @@ static struct {
 
 int __real_poll(struct pollfd *p, nfds_t n, int ms);
 ssize_t __real_recv(int fd, void *bytes, size_t size, int flags);
-int __real_pthread_mutex_lock(pthread_mutex_t *m);
-int __real_pthread_mutex_trylock(pthread_mutex_t *m);
-int __real_pthread_mutex_unlock(pthread_mutex_t *m);
-int __real_clock_gettime(clockid_t id, struct timespec *t);
 
 _Noreturn static void give_up(const char *why) {
     fprintf(stderr, "seed %llu: %s after %.3f virtual s\n",
@@ -113,13 +108,13 @@ static void yield_fiber(void) {
 }
 
 static void run_fiber(void) {
-    sim.running->fn(sim.running->arg);
+    sim.running->fn(sim.running->user);
     sim.running->state = OVER;
     yield_fiber();
     abort();
 }
 
-static fiber *start_fiber(void *(*fn)(void *), void *arg) {
+void *sim_spawn(void (*fn)(void *), void *user) {
     fiber *const f = calloc(1, sizeof *f);
     char *const stack = malloc(STACK_BYTES);
     if (f == NULL || stack == NULL)
@@ -127,7 +122,7 @@ static fiber *start_fiber(void *(*fn)(void *), void *arg) {
     *f = (fiber){.next = sim.all,
                  .number = sim.n_fibers++,
                  .fn = fn,
-                 .arg = arg,
+                 .user = user,
                  .stack = stack};
     getcontext(&f->start);
     f->start.uc_stack.ss_sp = stack;
@@ -244,26 +239,6 @@ static void run_until(const fiber *last) {
     }
 }
 
-typedef struct call {
-    void (*fn)(void *);
-    void *user;
-} call;
-
-static void *run_call(void *arg) {
-    call *const c = arg;
-    c->fn(c->user);
-    free(c);
-    return NULL;
-}
-
-void *sim_spawn(void (*fn)(void *), void *user) {
-    call *const c = malloc(sizeof *c);
-    if (c == NULL)
-        give_up("no memory for a thread");
-    *c = (call){fn, user};
-    return start_fiber(run_call, c);
-}
-
 sim_result sim_run(uint64_t seed, uint64_t fault_every, int64_t limit_ns,
                    void (*scene)(void *), void *user) {
     sim.seed = seed;
@@ -319,131 +294,126 @@ void sim_join(void *thread) {
         sim_sleep(1000000);
 }
 
-// ---- in the place of the C library's ------------------------------------------
+// ---- the runtime -------------------------------------------------------------
 
-int __wrap_clock_gettime(clockid_t id, struct timespec *t);
-int __wrap_clock_gettime(clockid_t id, struct timespec *t) {
-    if (sim.running == NULL)
-        return __real_clock_gettime(id, t);
-    sim.now_ns += CLOCK_STEP_NS;
-    t->tv_sec = sim.now_ns / 1000000000;
-    t->tv_nsec = sim.now_ns % 1000000000;
-    return 0;
+// A library thread; the same as what sim_spawn returns.
+struct hki_thread {
+    fiber f;
+};
+
+hk_status hki_thread_start(void (*fn)(void *), void *user, int cpu,
+                           const char *name, hki_thread **out) {
+    (void)cpu;
+    (void)name;
+    *out = sim_spawn(fn, user);
+    return HK_OK;
 }
 
-static int64_t nanoseconds(const struct timespec *t) {
-    return (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
+void hki_thread_stop(hki_thread *t) {
+    if (t != NULL)
+        sim_join(t);
 }
 
-int __wrap_nanosleep(const struct timespec *t, struct timespec *left);
-int __wrap_nanosleep(const struct timespec *t, struct timespec *left) {
-    (void)left;
-    sim_sleep(nanoseconds(t));
-    return 0;
+int64_t hki_now_ns(void) {
+    return sim.now_ns += CLOCK_STEP_NS;
 }
 
-ssize_t __wrap_getrandom(void *bytes, size_t size, unsigned flags);
-ssize_t __wrap_getrandom(void *bytes, size_t size, unsigned flags) {
-    (void)flags;
+double hki_wall_seconds(void) {
+    return 1e-9 * (double)hki_now_ns();
+}
+
+void hki_sleep_ns(int64_t ns) {
+    sim_sleep(ns);
+}
+
+bool hki_random_bytes(void *bytes, size_t size) {
     for (size_t i = 0; i < size; i++)
         ((uint8_t *)bytes)[i] = (uint8_t)sim_draw(256);
-    return (ssize_t)size;
+    return true;
 }
 
-static fiber **owner_of(pthread_mutex_t *m) {
+static fiber **owner_of(hki_mutex *m) {
     return (fiber **)(void *)m;
 }
 
-int __wrap_pthread_mutex_lock(pthread_mutex_t *m);
-int __wrap_pthread_mutex_lock(pthread_mutex_t *m) {
-    if (sim.running == NULL)
-        return __real_pthread_mutex_lock(m);
+bool hki_mutex_init(hki_mutex *m) {
+    *m = (hki_mutex)HKI_MUTEX_INIT;
+    return true;
+}
+
+void hki_mutex_deinit(hki_mutex *m) {
+    if (*owner_of(m) != NULL)
+        give_up("a lock is ended while it is held");
+}
+
+bool hki_mutex_lock_until(hki_mutex *m, int64_t deadline_ns) {
     if (sim_draw(PREEMPT_ONE_IN) == 0)
         yield_fiber();
     while (*owner_of(m) != NULL)
-        park(WANTS_MUTEX, m, INT64_MAX);
+        if (!park(WANTS_MUTEX, m, deadline_ns))
+            return false;
     *owner_of(m) = sim.running;
-    return 0;
+    return true;
 }
 
-int __wrap_pthread_mutex_trylock(pthread_mutex_t *m);
-int __wrap_pthread_mutex_trylock(pthread_mutex_t *m) {
-    if (sim.running == NULL)
-        return __real_pthread_mutex_trylock(m);
+void hki_mutex_lock(hki_mutex *m) {
+    (void)hki_mutex_lock_until(m, INT64_MAX);
+}
+
+bool hki_mutex_trylock(hki_mutex *m) {
     if (*owner_of(m) != NULL)
-        return EBUSY;
+        return false;
     *owner_of(m) = sim.running;
-    return 0;
+    return true;
 }
 
-int __wrap_pthread_mutex_unlock(pthread_mutex_t *m);
-int __wrap_pthread_mutex_unlock(pthread_mutex_t *m) {
-    if (sim.running == NULL)
-        return __real_pthread_mutex_unlock(m);
+void hki_mutex_unlock(hki_mutex *m) {
+    if (*owner_of(m) != sim.running)
+        give_up("a lock is given back by a thread that does not hold it");
     *owner_of(m) = NULL;
     wake_all(WANTS_MUTEX, m);
-    return 0;
 }
 
-static int wait_for(pthread_cond_t *c, pthread_mutex_t *m,
-                    int64_t deadline_ns) {
-    __wrap_pthread_mutex_unlock(m);
+hk_status hki_cond_init(hki_cond *c, const char *what) {
+    (void)what;
+    *c = (hki_cond){.os = PTHREAD_COND_INITIALIZER};
+    return HK_OK;
+}
+
+hk_status hki_conds_init(hki_cond *a, hki_cond *b, const char *what) {
+    (void)hki_cond_init(a, what);
+    return hki_cond_init(b, what);
+}
+
+void hki_cond_deinit(hki_cond *c) {
+    (void)c;
+}
+
+bool hki_cond_wait(hki_cond *c, hki_mutex *m, int64_t deadline_ns) {
+    hki_mutex_unlock(m);
     const bool woken = park(WAITS, c, deadline_ns);
-    __wrap_pthread_mutex_lock(m);
-    return woken ? 0 : ETIMEDOUT;
+    hki_mutex_lock(m);
+    return woken;
 }
 
-int __wrap_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m);
-int __wrap_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m) {
-    return wait_for(c, m, INT64_MAX);
+void hki_cond_wait_forever(hki_cond *c, hki_mutex *m) {
+    (void)hki_cond_wait(c, m, INT64_MAX);
 }
 
-int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m,
-                                  const struct timespec *t);
-int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m,
-                                  const struct timespec *t) {
-    return wait_for(c, m, nanoseconds(t));
-}
-
-int __wrap_pthread_cond_broadcast(pthread_cond_t *c);
-int __wrap_pthread_cond_broadcast(pthread_cond_t *c) {
+void hki_cond_broadcast(hki_cond *c) {
     wake_all(WAITS, c);
-    return 0;
 }
 
-int __wrap_pthread_cond_signal(pthread_cond_t *c);
-int __wrap_pthread_cond_signal(pthread_cond_t *c) {
-    return __wrap_pthread_cond_broadcast(c);
+void hki_cond_signal(hki_cond *c) {
+    wake_all(WAITS, c);
 }
 
-int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *attr,
-                          void *(*fn)(void *), void *arg);
-int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *attr,
-                          void *(*fn)(void *), void *arg) {
-    (void)attr;
-    *t = (pthread_t)start_fiber(fn, arg);
-    return 0;
-}
-
-int __wrap_pthread_join(pthread_t t, void **result);
-int __wrap_pthread_join(pthread_t t, void **result) {
-    if (result != NULL)
-        *result = NULL;
-    sim_join((void *)t);
-    return 0;
-}
-
-int __wrap_pthread_setname_np(pthread_t t, const char *name);
-int __wrap_pthread_setname_np(pthread_t t, const char *name) {
-    (void)t;
-    (void)name;
-    return 0;
-}
+// ---- in the place of the C library's ------------------------------------------
 
 int __wrap_poll(struct pollfd *p, nfds_t n, int ms);
 int __wrap_poll(struct pollfd *p, nfds_t n, int ms) {
-    if (sim.running == NULL || ms == 0)
-        return __real_poll(p, n, ms);
+    if (ms == 0)
+        return __real_poll(p, n, 0);
     fiber *const self = sim.running;
     self->polls = p;
     self->n_polls = n;
@@ -455,8 +425,7 @@ ssize_t __wrap_recv(int fd, void *bytes, size_t size, int flags);
 ssize_t __wrap_recv(int fd, void *bytes, size_t size, int flags) {
     const int at_once = (flags | MSG_DONTWAIT) & ~MSG_WAITALL;
     const ssize_t n = __real_recv(fd, bytes, size, at_once);
-    if (n >= 0 || errno != EAGAIN || (flags & MSG_DONTWAIT) ||
-        sim.running == NULL)
+    if (n >= 0 || errno != EAGAIN || (flags & MSG_DONTWAIT))
         return n;
     struct pollfd p = {.fd = fd, .events = POLLIN};
     __wrap_poll(&p, 1, RECV_WAIT_MS);

@@ -1,11 +1,10 @@
 // fibers.h - the threads of a program as fibers of one OS thread, under a
 // virtual clock.
 //
-// The linker's --wrap hands every call of pthreads, the clocks, poll and the
-// random numbers of the kernel to fibers.c, so that the sources of the library
-// run as they are. One fiber runs at a time; a seed decides which one is next
-// and when it stops. The clock moves when no fiber can run: it jumps to the
-// next deadline. Sockets are the kernel's.
+// The library's sources are compiled with HKI_RUNTIME_SIM, so that they use the
+// runtime of fibers.c. One fiber runs at a time; a seed decides which one is
+// next and when it stops. The clock moves when no fiber can run: it jumps to
+// the next deadline. Sockets are the kernel's.
 #ifndef HOOKE_TESTS_SIM_FIBERS_H
 #define HOOKE_TESTS_SIM_FIBERS_H
 #include <stdint.h>

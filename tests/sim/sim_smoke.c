@@ -5,7 +5,7 @@
 //
 // The seed chooses how often connections are cut unless --fault-every does.
 // Everything but the scene is the library's own: server, workers, wire,
-// heartbeats, as they are linked into every program. For each seed:
+// heartbeats. For each seed:
 //   - every exchange and every leave succeeds: a worker settles by itself;
 //   - each difference is applied exactly once: values move between workers and
 //     center, and none gets lost; every local step is counted once;
