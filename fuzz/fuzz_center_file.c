@@ -44,7 +44,9 @@ static void make_image(void) {
                                   .lease_ms = 1000};
     if (hki_center_options_check(&center, &options.center) != HK_OK ||
         hk_layout_create(items, 2, &l) != HK_OK ||
-        hki_shard_create(&options, l, (uint8_t[]){1, 1}, &s) != HK_OK)
+        hki_shard_create(&options, l,
+                         (hk_share[]){HK_SHARE_EXCHANGE, HK_SHARE_EXCHANGE},
+                         &s) != HK_OK)
         __builtin_trap();
     hki_shard_assigned(s, 0, 1);
     if (hki_section_set(&s->file, "later", 0, "fuzz", 4, false) != HK_OK ||

@@ -162,14 +162,14 @@ static void hang_up(peer *p) {
 static void open_peer(peer *p) {
     const uint8_t how = take(p->script);
     const hk_layout *const l = p->shard->layout;
-    hki_msg_open m = {
-        .n_shards = 1,
-        .fingerprint = hki_layout_fingerprint(l),
-        .flags = how & 2 ? HKI_OPEN_MEMORY : 0,
-        .shares = hki_shares_hash(p->shard->share, hki_layout_entry_count(l)),
-        .window_kib = how & 4 ? take_u32(p->script) : 0,
-        .role = how / 16 % 5,
-        .name = "peer"};
+    hki_msg_open m = {.n_shards = 1,
+                      .fingerprint = hki_layout_fingerprint(l),
+                      .flags = how & 2 ? HKI_OPEN_MEMORY : 0,
+                      .shares = hki_shares_hash(p->shard->partition.share,
+                                                hki_layout_entry_count(l)),
+                      .window_kib = how & 4 ? take_u32(p->script) : 0,
+                      .role = how / 16 % 5,
+                      .name = "peer"};
     hki_msg_welcome w;
     if (how & 8)
         m.fingerprint = 0;

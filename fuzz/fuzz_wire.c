@@ -26,13 +26,14 @@ static void parse(const uint8_t *data, size_t size) {
     if (size >= HKI_PREFACE)
         (void)hki_preface_get(data, "fuzz", &(uint32_t){0});
     hk_layout *l;
-    uint8_t *share;
+    hk_share *share;
     if (hki_layout_get(data, size, "fuzz", &l, &share) == HK_OK) {
-        hki_chunk_plan p;
-        // A plan of anything that is not gigantic.
+        hki_partition d = {0};
+        // A partition of anything that is not gigantic.
         if (hki_layout_size(l) < 1 << 20)
-            if (hki_plan_init(&p, l, share, 256, 3, "fuzz") == HK_OK)
-                hki_plan_deinit(&p);
+            (void)hki_partition_init(&d, l, share, 256, HKI_TABLES_IN_ROWS, 3,
+                                     "fuzz");
+        hki_partition_deinit(&d);
         hki_free(share);
         hk_layout_release(l);
     }
@@ -118,10 +119,12 @@ static void send_raw(const uint8_t *data, size_t size) {
 static void send_frames(const uint8_t *data, size_t size) {
     hki_framer f;
     hki_msg_welcome w;
-    const hki_msg_open open = {.n_shards = 1,
-                               .fingerprint = hki_layout_fingerprint(layout),
-                               .shares = hki_shares_hash((uint8_t[]){1, 1}, 2),
-                               .name = "fuzz"};
+    const hki_msg_open open = {
+        .n_shards = 1,
+        .fingerprint = hki_layout_fingerprint(layout),
+        .shares = hki_shares_hash(
+            (hk_share[]){HK_SHARE_EXCHANGE, HK_SHARE_EXCHANGE}, 2),
+        .name = "fuzz"};
     const int64_t soon = hki_now_ns() + 1000000000;
     if (hki_link_open(net, "inproc:fuzz", &open, -1, soon, &f, &w) != HK_OK)
         return;

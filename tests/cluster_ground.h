@@ -156,7 +156,7 @@ static inline void open_raw(ground *g, hki_net *net, hki_framer *f) {
     const hki_msg_open open = {
         .n_shards = 1,
         .fingerprint = hki_layout_fingerprint(g->layout),
-        .shares = hki_shares_hash((uint8_t[]){HK_SHARE_EXCHANGE}, 1),
+        .shares = hki_shares_hash((hk_share[]){HK_SHARE_EXCHANGE}, 1),
         .name = "raw"};
     hki_msg_welcome w;
     assert_ok(
@@ -208,7 +208,7 @@ static inline hk_status open_as(const ground *g, hki_net *net, hki_role role,
     const hki_msg_open open = {
         .n_shards = 1,
         .fingerprint = model ? hki_layout_fingerprint(g->layout) : 0,
-        .shares = hki_shares_hash((uint8_t[]){HK_SHARE_EXCHANGE}, 1),
+        .shares = hki_shares_hash((hk_share[]){HK_SHARE_EXCHANGE}, 1),
         .role = (uint32_t)role,
         .name = "somebody"};
     hki_msg_welcome w;

@@ -33,8 +33,8 @@ static hk_layout *make_layout(void) {
     return l;
 }
 
-static const uint8_t share[] = {HK_SHARE_EXCHANGE, HK_SHARE_EXCHANGE,
-                                HK_SHARE_COPY};
+static const hk_share share[] = {HK_SHARE_EXCHANGE, HK_SHARE_EXCHANGE,
+                                 HK_SHARE_COPY};
 
 static void options(hki_shard_options *o, hk_method method) {
     hk_center_options center;
@@ -197,7 +197,7 @@ static void die_everywhere(hk_method method, bool rows) {
         static float d[1024];
         fill(d, HKI_COUNT(d), 5);
         const uint32_t ids[] = {1, 2, 40, 59};
-        const hki_table table = s->plan.table[0];
+        const hki_table table = s->partition.table[0];
         if (rows) {
             hki_shard_run r = begin(s, &c, 1, HKI_BEGIN_BEFORE | HKI_BEGIN_ROWS,
                                     s->n_dense + 1);

@@ -26,7 +26,7 @@ static void options(hki_shard_options *o, const char *path,
 }
 
 static hk_status create(const hki_shard_options *o, hki_shard **out) {
-    static const uint8_t share[] = {HK_SHARE_EXCHANGE};
+    static const hk_share share[] = {HK_SHARE_EXCHANGE};
     const hk_layout_item item = {.name = "kernel",
                                  .shape = hk_shape_make(1, (int64_t[]){FLOATS}),
                                  .dtype = HK_F32,

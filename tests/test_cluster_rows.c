@@ -246,8 +246,8 @@ static void compressed(hk_diff_coding how, bool half_center) {
                 own[i] += step;
             }
         }
-        for (uint32_t k = 0; k < r->plan.count; k++) {
-            const hki_chunk_range *const p = &r->plan.chunk[k];
+        for (uint32_t k = 0; k < r->base.partition.count; k++) {
+            const hki_chunk_range *const p = &r->base.partition.chunk[k];
             for (int64_t i = p->begin; i < p->end; i++)
                 d[i] = 0.3f * (own[i] - (half_center ? as_bf16(c[i]) : c[i]));
             shorten(how, d + p->begin, rest + p->begin, p->end - p->begin);
@@ -295,7 +295,9 @@ static void test_compression(void **state) {
 // Encodings of everything that can go wrong.
 static void test_encodings(void **state) {
     (void)state;
-    const hki_cluster_kernels *const k = hki_cluster_kernels_pick();
+    const hki_encoding_kernels *const k = hki_encoding_kernels_pick();
+    const hki_exchange_kernels *arithmetic;
+    assert_ok(hki_exchange_kernels_pick(HK_ISA_AUTO, "test", &arithmetic));
     enum { N = 600 };
     float d[N], back[N];
     uint8_t bytes[N * 4];
@@ -313,7 +315,7 @@ static void test_encodings(void **state) {
             d[300] = bad ? NAN : INFINITY;
             hki_encode(k, (hki_encoding)form, d, NULL, bytes, N);
             hki_decode(k, (hki_encoding)form, back, bytes, N);
-            assert_true(!isfinite(k->squares(back, N)));
+            assert_true(!isfinite(arithmetic->squares(back, N)));
         }
     }
     assert_int_equal(hki_encoded_size(HKI_ENC_INT8, 257), 257 + 8);

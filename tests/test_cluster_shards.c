@@ -38,44 +38,45 @@ static hk_layout *layout_of(const case_of *c, size_t n) {
     return l;
 }
 
-static void check_plan(const case_of *c, const hki_chunk_plan *p, int64_t n) {
+static void check_partition(const case_of *c, const hki_partition *d,
+                            int64_t n) {
     int64_t most = 0, least = INT64_MAX, last = 0;
-    for (uint32_t i = 0; i < p->count; i++) {
-        const hki_chunk_range *const k = &p->chunk[i];
+    for (uint32_t i = 0; i < d->count; i++) {
+        const hki_chunk_range *const k = &d->chunk[i];
         if (k->begin < last || k->end <= k->begin ||
-            k->end - k->begin > p->max_floats || k->begin % 16 != 0)
+            k->end - k->begin > d->max_floats || k->begin % 16 != 0)
             fail_msg("%s: chunk %u is [%lld, %lld)", c->what, i,
                      (long long)k->begin, (long long)k->end);
         last = k->end;
         if (k->table >= 0) {
-            const hki_table *const t = &p->table[k->table];
+            const hki_table *const t = &d->table[k->table];
             if ((k->begin - t->offset) % t->dim != 0 ||
                 (k->end - t->offset) % t->dim != 0)
                 fail_msg("%s: chunk %u cuts a row", c->what, i);
         }
     }
-    assert_int_equal(p->first[0], 0);
-    assert_int_equal(p->first[p->n_shards], p->count);
-    assert_int_equal(p->begin[0], 0);
-    assert_int_equal(p->begin[p->n_shards], n);
-    for (uint32_t s = 0; s < p->n_shards; s++) {
+    assert_int_equal(d->first[0], 0);
+    assert_int_equal(d->first[d->n_shards], d->count);
+    assert_int_equal(d->begin[0], 0);
+    assert_int_equal(d->begin[d->n_shards], n);
+    for (uint32_t s = 0; s < d->n_shards; s++) {
         int64_t sum = 0;
-        for (uint32_t i = p->first[s]; i < p->first[s + 1]; i++) {
-            sum += p->chunk[i].end - p->chunk[i].begin;
-            if (p->chunk[i].begin < p->begin[s] ||
-                p->chunk[i].end > p->begin[s + 1])
+        for (uint32_t i = d->first[s]; i < d->first[s + 1]; i++) {
+            sum += d->chunk[i].end - d->chunk[i].begin;
+            if (d->chunk[i].begin < d->begin[s] ||
+                d->chunk[i].end > d->begin[s + 1])
                 fail_msg("%s: chunk %u lies outside of shard %u", c->what, i,
                          s);
         }
         most = HKI_MAX(most, sum);
         least = HKI_MIN(least, sum);
     }
-    if (most - least > 2 * p->max_floats)
+    if (most - least > 2 * d->max_floats)
         fail_msg("%s: shards of %lld to %lld floats", c->what, (long long)least,
                  (long long)most);
 }
 
-static void test_plan(void **state) {
+static void test_partition(void **state) {
     (void)state;
     static const case_of cases[] = {
         {"one small", {10}, {0}, 1024, 1},
@@ -91,20 +92,24 @@ static void test_plan(void **state) {
         while (n < 4 && cases[i].count[n] > 0)
             n++;
         hk_layout *const l = layout_of(&cases[i], n);
-        const uint8_t share[4] = {1, 1, 1, 1};
-        hki_chunk_plan p, again;
-        assert_ok(hki_plan_init(&p, l, share, cases[i].chunk_floats,
-                                cases[i].shards, "test"));
-        check_plan(&cases[i], &p, hki_layout_size(l));
-        assert_ok(hki_plan_init(&again, l, share, cases[i].chunk_floats,
-                                cases[i].shards, "test"));
-        assert_true(p.hash == again.hash);
-        hki_plan_deinit(&again);
-        assert_ok(hki_plan_init(&again, l, share, cases[i].chunk_floats * 2,
-                                cases[i].shards + 1, "test"));
-        assert_true(p.hash != again.hash);
-        hki_plan_deinit(&again);
-        hki_plan_deinit(&p);
+        const hk_share share[4] = {HK_SHARE_EXCHANGE, HK_SHARE_EXCHANGE,
+                                   HK_SHARE_EXCHANGE, HK_SHARE_EXCHANGE};
+        hki_partition d, again;
+        assert_ok(hki_partition_init(&d, l, share, cases[i].chunk_floats,
+                                     HKI_TABLES_IN_ROWS, cases[i].shards,
+                                     "test"));
+        check_partition(&cases[i], &d, hki_layout_size(l));
+        assert_ok(hki_partition_init(&again, l, share, cases[i].chunk_floats,
+                                     HKI_TABLES_IN_ROWS, cases[i].shards,
+                                     "test"));
+        assert_true(d.hash == again.hash);
+        hki_partition_deinit(&again);
+        assert_ok(hki_partition_init(
+            &again, l, share, cases[i].chunk_floats * 2, HKI_TABLES_IN_ROWS,
+            cases[i].shards + 1, "test"));
+        assert_true(d.hash != again.hash);
+        hki_partition_deinit(&again);
+        hki_partition_deinit(&d);
         hk_layout_release(l);
     }
 }
@@ -732,7 +737,7 @@ static void test_restart(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_partition),
         cmocka_unit_test(test_cuts),
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_hung_member),

@@ -205,7 +205,7 @@ static void test_one_look(void **state) {
     card[1].ops = &counting;
     memset(&mixed, 0, sizeof mixed);
     open_crowd(&mixed, l, &s, true);
-    assert_true(mixed.c->parts.count > 2);
+    assert_true(mixed.c->partition.count > 2);
     n_norms = 0;
     assert_ok(hki_elastic_given_norm(mixed.w[1].e, &mixed.there[1], &norm));
     assert_int_equal(n_norms, 1);

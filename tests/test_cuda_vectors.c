@@ -493,7 +493,7 @@ static void exchange_by_host(hki_vector *v, float *c, bool in_place,
     if (in_place)
         here.ek->elastic(x, c, 0.3f, n);
     else
-        here.ek->difference(x, c, diff, 0.3f, n);
+        here.ek->elastic_difference(x, c, diff, 0.3f, n);
 }
 
 static void exchange_with_a_center(world *w, uint64_t seed) {

@@ -225,7 +225,7 @@ static void reconcile(journal *j, const hki_remote *r) {
     now->upto = atomic_load(&j->attempt);
     for (uint32_t s = 0; s < r->n_shards; s++) {
         const hki_msg_joined *const at = &r->members->link[s].joined;
-        const uint32_t first = r->plan.first[s];
+        const uint32_t first = r->base.partition.first[s];
         if (at->exchange > exchange) {
             snprintf(shared->failure, sizeof shared->failure,
                      "the center is at exchange %llu, the journal at %llu",
@@ -551,7 +551,7 @@ static void check_float(const hki_shard *s, uint32_t chunk, int64_t at) {
         more = (double)*hki_shard_at(s, 1, at);
     // Rounds to which somebody brought this chunk.
     const uint64_t rounds =
-        s->file.chunk[chunk - s->plan.first[s->shard]].updates;
+        s->file.chunk[chunk - s->partition.first[s->shard]].updates;
     if (rule == HKI_CENTER_ROUND_MEAN)
         expected = (double)rounds;
     if (rule == HKI_CENTER_ROUND_OUTER) {
@@ -590,7 +590,7 @@ static void check_shard(uint32_t shard) {
     assert_ok(hki_shard_open(&o, &s));
     for (uint32_t i = 0; i < s->n_chunks; i++)
         for (int64_t at = s->chunk[i].begin; at < s->chunk[i].end; at++)
-            check_float(s, s->plan.first[shard] + i, at);
+            check_float(s, s->partition.first[shard] + i, at);
     hki_shard_close(s);
 }
 

@@ -274,14 +274,14 @@ static hk_layout *some_layout(void) {
     return l;
 }
 
-static const uint8_t shares[] = {HK_SHARE_EXCHANGE, HK_SHARE_EXCHANGE,
-                                 HK_SHARE_LOCAL, HK_SHARE_COPY};
+static const hk_share shares[] = {HK_SHARE_EXCHANGE, HK_SHARE_EXCHANGE,
+                                  HK_SHARE_LOCAL, HK_SHARE_COPY};
 
 static void test_layout(void **state) {
     (void)state;
     hk_layout *const l = some_layout();
     hk_layout *back = NULL;
-    uint8_t *share = NULL;
+    hk_share *share = NULL;
     hki_buf b = {0};
     assert_ok(hki_layout_put(l, shares, &b));
     assert_ok(
@@ -316,7 +316,7 @@ static void test_layout(void **state) {
 static hk_status read_layout(void *user) {
     const hki_buf *const b = user;
     hk_layout *l;
-    uint8_t *share;
+    hk_share *share;
     HKI_TRY(
         hki_layout_get((const uint8_t *)b->data, b->size, "peer", &l, &share));
     hki_free(share);
@@ -332,9 +332,10 @@ static hk_status write_layout(void *user) {
 }
 
 static hk_status plan_layout(void *user) {
-    hki_chunk_plan p;
-    const hk_status s = hki_plan_init(&p, user, shares, 64, 3, "test");
-    hki_plan_deinit(&p);
+    hki_partition d;
+    const hk_status s =
+        hki_partition_init(&d, user, shares, 64, HKI_TABLES_IN_ROWS, 3, "test");
+    hki_partition_deinit(&d);
     return s;
 }
 

@@ -25,17 +25,18 @@ KNOWS = {
     "graph": "backend tensor base",
     "nn": "graph tensor base",
     "optim": "backend tensor base",
-    "elastic": "optim backend tensor base",
-    "train": "elastic optim nn graph tensor base",
+    "center": "optim backend tensor base",
+    "elastic": "center optim backend tensor base",
+    "train": "elastic center optim nn graph tensor base",
     "transport": "base",
     "launch": "codec base",
     "monitor": "codec base",
-    "cluster": "launch monitor elastic transport ckpt codec tensor base",
+    "cluster": "launch monitor elastic center transport ckpt codec tensor base",
     "onnx": "codec tensor base",
     "data": "onnx tensor codec fetch base",
     "ckpt": "tensor codec base",
     "event": "codec base",
-    "estimator": "base codec tensor backend graph nn optim elastic train "
+    "estimator": "base codec tensor backend graph nn optim center elastic train "
     "transport launch monitor cluster data ckpt event onnx",
 }
 # Rooms of a module, rooms in rooms as well, and those beside their own that they
@@ -118,7 +119,6 @@ PUBLIC = {
     "schedule": "optim",
     "gradproc": "optim",
     "average": "optim",
-    "center": "elastic",
     "rates": "elastic",
 }
 # Internal headers that other modules may include beside <module>.h.

@@ -9,6 +9,9 @@
 #include <math.h>
 
 #define SIMD _Pragma("omp simd")
+#define LANES 64
+
+// ---- both halves -------------------------------------------------------------
 
 static void elastic(float *x, float *c, float alpha, int64_t n) {
     SIMD for (int64_t i = 0; i < n; i++) {
@@ -41,8 +44,8 @@ static int64_t elastic_checked(float *x, float *c, float alpha, int64_t n) {
     return faults;
 }
 
-static void difference(const float *x, float *c, float *d, float alpha,
-                       int64_t n) {
+static void elastic_difference(const float *x, float *c, float *d, float alpha,
+                               int64_t n) {
     SIMD for (int64_t i = 0; i < n; i++) {
         const float ci = c[i];
         const float v = alpha * (x[i] - ci);
@@ -67,55 +70,6 @@ static void meet(float *x, float *c, float a, int64_t n) {
         c[i] = v;
         x[i] = v;
     }
-}
-
-static void round_elastic(float *x, const float *c, float *sum, float alpha,
-                          int64_t n) {
-    SIMD for (int64_t i = 0; i < n; i++) {
-        const float xi = x[i];
-        const float d = alpha * (xi - c[i]);
-        x[i] = xi - d;
-        sum[i] += d;
-    }
-}
-
-static void add_difference(float *sum, const float *a, const float *b,
-                           int64_t n) {
-    SIMD for (int64_t i = 0; i < n; i++) sum[i] += a[i] - b[i];
-}
-
-static void add(float *y, const float *d, int64_t n) {
-    SIMD for (int64_t i = 0; i < n; i++) y[i] += d[i];
-}
-
-static void subtract(float *x, const float *d, int64_t n) {
-    SIMD for (int64_t i = 0; i < n; i++) x[i] -= d[i];
-}
-
-static void take_mean(float *c, float *sum, float p, int64_t n) {
-    SIMD for (int64_t i = 0; i < n; i++) {
-        c[i] = sum[i] / p;
-        sum[i] = 0;
-    }
-}
-
-static void take_sum(float *c, float *sum, int64_t n) {
-    SIMD for (int64_t i = 0; i < n; i++) {
-        c[i] += sum[i];
-        sum[i] = 0;
-    }
-}
-
-static void follow(float *z, const float *c, float a, int64_t n) {
-    SIMD for (int64_t i = 0; i < n; i++) z[i] += a * (c[i] - z[i]);
-}
-
-static void pull(float *g, const float *x, const float *c, float a, int64_t n) {
-    SIMD for (int64_t i = 0; i < n; i++) g[i] += a * (x[i] - c[i]);
-}
-
-static void accumulate(float *y, const float *g, float a, int64_t n) {
-    SIMD for (int64_t i = 0; i < n; i++) y[i] += a * g[i];
 }
 
 // Liu et al. 2024, arXiv 2401.09135, algorithm 3.
@@ -146,6 +100,149 @@ static void delayed(float *x, float *view, float *c, float *m, float *b,
     }
 }
 
+// ---- the worker's half ---------------------------------------------------------
+
+static void worker_difference(const float *x, const float *c, float *d,
+                              float alpha, int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) d[i] = alpha * (x[i] - c[i]);
+}
+
+static void worker_elastic(float *x, const float *c, float *d, float alpha,
+                           int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float xi = x[i];
+        const float v = alpha * (xi - c[i]);
+        d[i] = v;
+        x[i] = xi - v;
+    }
+}
+
+static void worker_delta(const float *x, float *view, const float *c, float *d,
+                         int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float v = x[i] - view[i];
+        view[i] = c[i];
+        d[i] = v;
+    }
+}
+
+static void worker_meet(const float *x, float *view, const float *c, float *d,
+                        float a, int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float v = c[i];
+        view[i] = v;
+        d[i] = a * (x[i] - v);
+    }
+}
+
+static void worker_follow(float *x, float *view, const float *d, int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float v = view[i] + d[i];
+        view[i] = v;
+        x[i] = v;
+    }
+}
+
+static void worker_push(const float *x, float *view, float *d, int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) {
+        d[i] = view[i] - x[i];
+        view[i] = x[i];
+    }
+}
+
+// ---- the center's half ---------------------------------------------------------
+
+// Sums of squares run in as many lanes: one would wait for each of its
+// additions. Neighbours, not quarters of the chunk: streams that lie a multiple
+// of 4 KiB apart fall into one set of the first cache, which holds 8 lines on
+// some processors.
+static double sum_of(const float s[LANES]) {
+    double sum = 0;
+    for (int j = 0; j < LANES; j++)
+        sum += (double)s[j];
+    return sum;
+}
+
+static double center_add(float *c, const float *d, int64_t n) {
+    float s[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        SIMD for (int j = 0; j < LANES; j++) {
+            const float v = d[i + j];
+            c[i + j] += v;
+            s[j] += v * v;
+        }
+    for (; i < n; i++) {
+        const float v = d[i];
+        c[i] += v;
+        s[0] += v * v;
+    }
+    return sum_of(s);
+}
+
+static double squares(const float *d, int64_t n) {
+    float s[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        SIMD for (int j = 0; j < LANES; j++) s[j] += d[i + j] * d[i + j];
+    for (; i < n; i++)
+        s[0] += d[i] * d[i];
+    return sum_of(s);
+}
+
+// ---- rounds -------------------------------------------------------------------
+
+static void round_elastic(float *x, const float *c, float *sum, float alpha,
+                          int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float xi = x[i];
+        const float d = alpha * (xi - c[i]);
+        x[i] = xi - d;
+        sum[i] += d;
+    }
+}
+
+static void add_difference(float *sum, const float *a, const float *b,
+                           int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) sum[i] += a[i] - b[i];
+}
+
+static void add(float *y, const float *d, int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) y[i] += d[i];
+}
+
+static void take_mean(float *c, float *sum, float p, int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) {
+        c[i] = sum[i] / p;
+        sum[i] = 0;
+    }
+}
+
+static void take_sum(float *c, float *sum, int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) {
+        c[i] += sum[i];
+        sum[i] = 0;
+    }
+}
+
+// ---- others -------------------------------------------------------------------
+
+static void subtract(float *x, const float *d, int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) x[i] -= d[i];
+}
+
+static void follow(float *z, const float *c, float a, int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) z[i] += a * (c[i] - z[i]);
+}
+
+static void pull(float *g, const float *x, const float *c, float a, int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) g[i] += a * (x[i] - c[i]);
+}
+
+static void accumulate(float *y, const float *g, float a, int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) y[i] += a * g[i];
+}
+
 static void observe(const float *x, const float *before, const float *c,
                     int64_t n, double sum[3]) {
     double distance = 0, dot = 0, step = 0;
@@ -173,9 +270,18 @@ static void observe(const float *x, const float *before, const float *c,
 const hki_exchange_kernels HKI_ISA_NAME(hki_exchange_kernels_table) = {
     .elastic = elastic,
     .elastic_checked = elastic_checked,
-    .difference = difference,
+    .elastic_difference = elastic_difference,
     .delta = delta,
     .meet = meet,
+    .delayed = delayed,
+    .worker_elastic = worker_elastic,
+    .worker_difference = worker_difference,
+    .worker_delta = worker_delta,
+    .worker_meet = worker_meet,
+    .worker_follow = worker_follow,
+    .worker_push = worker_push,
+    .center_add = center_add,
+    .squares = squares,
     .round_elastic = round_elastic,
     .add_difference = add_difference,
     .add = add,
@@ -185,6 +291,5 @@ const hki_exchange_kernels HKI_ISA_NAME(hki_exchange_kernels_table) = {
     .follow = follow,
     .pull = pull,
     .accumulate = accumulate,
-    .delayed = delayed,
     .observe = observe,
 };

@@ -111,40 +111,75 @@ typedef struct hki_delayed {
 // of the plain formula. Pointers of one call are to separate memory unless
 // said otherwise.
 typedef struct hki_exchange_kernels {
+    // ---- both halves of an exchange at once, for a center in this process
+
     // d = alpha (x - c); x -= d; c += d
     void (*elastic)(float *x, float *c, float alpha, int64_t n);
     // The same; returns how many elements failed to conserve x + c within
     // 2 ulp of max(|x|, |c|). Non-finite ones are not looked at.
     int64_t (*elastic_checked)(float *x, float *c, float alpha, int64_t n);
     // d = alpha (x - c); c += d. d may be x.
-    void (*difference)(const float *x, float *c, float *d, float alpha,
-                       int64_t n);
+    void (*elastic_difference)(const float *x, float *c, float *d, float alpha,
+                               int64_t n);
     // c += x - view; x = view = c
     void (*delta)(float *x, float *view, float *c, int64_t n);
     // c += a (x - c); x = c
     void (*meet)(float *x, float *c, float a, int64_t n);
+    // g = view - x; b += g / N; m = beta m + b, b = 0 on an update;
+    // c -= rate (weight m + g / N); x = view = c
+    void (*delayed)(float *x, float *view, float *c, float *m, float *b,
+                    const hki_delayed *k, int64_t n);
+
+    // ---- the worker's half: d, which an encoding may change on its way, and
+    // the move of x by the d that the center adds. d may be c.
+
+    // d = alpha (x - c); x -= d
+    void (*worker_elastic)(float *x, const float *c, float *d, float alpha,
+                           int64_t n);
+    // d = alpha (x - c)
+    void (*worker_difference)(const float *x, const float *c, float *d,
+                              float alpha, int64_t n);
+    // d = x - view; view = c
+    void (*worker_delta)(const float *x, float *view, const float *c, float *d,
+                         int64_t n);
+    // d = a (x - c); view = c
+    void (*worker_meet)(const float *x, float *view, const float *c, float *d,
+                        float a, int64_t n);
+    // view += d; x = view
+    void (*worker_follow)(float *x, float *view, const float *d, int64_t n);
+    // d = view - x; view = x
+    void (*worker_push)(const float *x, float *view, float *d, int64_t n);
+
+    // ---- the center's half
+
+    // c += d; returns the sum of d^2, for checks only: NaN or infinite if an
+    // element is (or for values beyond 1e19)
+    double (*center_add)(float *c, const float *d, int64_t n);
+    double (*squares)(const float *d, int64_t n); // the same sum
+
+    // ---- rounds
+
     // d = alpha (x - c); x -= d; sum += d
     void (*round_elastic)(float *x, const float *c, float *sum, float alpha,
                           int64_t n);
     // sum += a - b
     void (*add_difference)(float *sum, const float *a, const float *b,
                            int64_t n);
-    void (*add)(float *y, const float *d, int64_t n);      // y += d
-    void (*subtract)(float *x, const float *d, int64_t n); // x -= d
+    void (*add)(float *y, const float *d, int64_t n); // y += d
     // c = sum / p; sum = 0
     void (*take_mean)(float *c, float *sum, float p, int64_t n);
     // c += sum; sum = 0
     void (*take_sum)(float *c, float *sum, int64_t n);
+
+    // ---- others
+
+    void (*subtract)(float *x, const float *d, int64_t n); // x -= d
     // z += a (c - z)
     void (*follow)(float *z, const float *c, float a, int64_t n);
     // g += a (x - c)
     void (*pull)(float *g, const float *x, const float *c, float a, int64_t n);
     // y += a g
     void (*accumulate)(float *y, const float *g, float a, int64_t n);
-    // g = view - x; b += g / N; m = beta m + b, b = 0 on an update;
-    // c -= rate (weight m + g / N); x = view = c
-    void (*delayed)(float *x, float *view, float *c, float *m, float *b,
-                    const hki_delayed *k, int64_t n);
     // sum[0] += |x - c|^2; with before != NULL also sum[1] += s . (c - x),
     // sum[2] += |s|^2 for the step s = x - before
     void (*observe)(const float *x, const float *before, const float *c,

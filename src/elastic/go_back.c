@@ -15,16 +15,16 @@ double hki_elastic_first_loss(hk_elastic *e, double loss) {
     return e->first_loss;
 }
 
-// |v|^2 of the parts: of state apart from that of the rest. All of them in one
+// |v|^2 of the chunks: of state apart from that of the rest. All of them in one
 // pass: elsewhere each is waited for.
 static hk_status part_squares(hk_elastic *e, hki_vector *v, double sum[2]) {
-    const hki_parts *const parts = &e->center->parts;
+    const hki_partition *const partition = &e->center->partition;
     size_t n = 0;
     float *x;
     HKI_TRY(hki_vector_at(v, HKI_TO_READ, &x));
-    for (; n < parts->count && parts->part[n].begin < v->n; n++)
-        e->given[n] = (hki_chunk){parts->part[n].begin,
-                                  HKI_MIN(parts->part[n].end, v->n), 0};
+    for (; n < partition->count && partition->chunk[n].begin < v->n; n++)
+        e->given[n] = (hki_chunk){partition->chunk[n].begin,
+                                  HKI_MIN(partition->chunk[n].end, v->n), 0};
     const hki_vector_pass a = {.src = x,
                                .end = v->n,
                                .chunks = e->given,
@@ -32,7 +32,7 @@ static hk_status part_squares(hk_elastic *e, hki_vector *v, double sum[2]) {
                                .sums = e->given_sums};
     HKI_TRY(e->at->ops->norms(e->at, &a));
     for (size_t i = 0; i < n; i++)
-        sum[parts->part[i].state] += e->given_sums[i];
+        sum[partition->chunk[i].state] += e->given_sums[i];
     return HK_OK;
 }
 
@@ -50,11 +50,11 @@ hk_status hki_elastic_given_norm(hk_elastic *e, hki_vector *x, double *out) {
 }
 
 static hk_status take_view(hk_elastic *e, float *x) {
-    const hki_parts *const parts = &e->center->parts;
+    const hki_partition *const partition = &e->center->partition;
     float *view;
     HKI_TRY(hki_vector_host(&e->view, HKI_TO_READ, &view));
-    for (size_t i = 0; i < parts->count; i++) {
-        const hki_share_part *const p = &parts->part[i];
+    for (size_t i = 0; i < partition->count; i++) {
+        const hki_chunk_range *const p = &partition->chunk[i];
         memcpy(x + p->begin, view + p->begin,
                (size_t)(p->end - p->begin) * sizeof *x);
     }

@@ -79,7 +79,7 @@ hk_status hk_elastic_get_entry_stats(const hk_elastic *e, size_t entry,
         return hki_fail(HK_E_STATE,
                         "%s: statistics of entries need telemetry 2", e->name);
     if (entry >= hki_layout_entry_count(e->layout) ||
-        e->center->parts.share[entry] != HK_SHARE_EXCHANGE)
+        e->center->partition.share[entry] != HK_SHARE_EXCHANGE)
         return hki_fail(HK_E_NOT_FOUND, "%s: entry %zu is not exchanged",
                         e->name, entry);
     *distance = sqrt(e->entry[entry].s[0]);

@@ -312,9 +312,9 @@ static hk_status create_vectors(hk_elastic *e) {
     if (e->opt.telemetry > 1)
         HKI_TRY(hki_zalloc_array(hki_layout_entry_count(e->layout),
                                  sizeof *e->entry, &e->entry));
-    const size_t parts = e->center->parts.count;
-    HKI_TRY(hki_zalloc_array(parts, sizeof *e->given, &e->given));
-    HKI_TRY(hki_zalloc_array(parts, sizeof *e->given_sums, &e->given_sums));
+    const size_t chunks = e->center->partition.count;
+    HKI_TRY(hki_zalloc_array(chunks, sizeof *e->given, &e->given));
+    HKI_TRY(hki_zalloc_array(chunks, sizeof *e->given_sums, &e->given_sums));
     return hki_touched_create(e);
 }
 

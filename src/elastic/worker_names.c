@@ -53,7 +53,7 @@ static hk_status add_vector(const hk_elastic *e, const char *prefix,
          i++) {
         const hk_entry *const entry = hk_layout_entry(e->layout, i);
         if (entry->dtype == HK_F32 && entry->offset < v->n &&
-            e->center->parts.share[i] == HK_SHARE_EXCHANGE)
+            e->center->partition.share[i] == HK_SHARE_EXCHANGE)
             HKI_TRY(hki_names_add(map, HK_F32, entry->shape,
                                   vector + entry->offset, "%s/%s", prefix,
                                   entry->name));
@@ -103,7 +103,7 @@ typedef struct swap {
 // One entry: its center, or where it has none the worker's own value.
 static hk_status add_entry(const swap *w, size_t i) {
     const hk_entry *const entry = hk_layout_entry(w->e->layout, i);
-    const bool local = w->e->center->parts.share[i] == HK_SHARE_LOCAL;
+    const bool local = w->e->center->partition.share[i] == HK_SHARE_LOCAL;
     char *base = local ? (char *)w->opt.x : (char *)w->center;
     size_t at = (size_t)entry->offset * sizeof(float);
     if (entry->dtype != HK_F32) {
@@ -139,7 +139,7 @@ static hk_status add_listed(const swap *w) {
 static hk_status add_all(const swap *w) {
     for (size_t i = 0; i < hki_layout_entry_count(w->e->layout); i++) {
         const hk_entry *const entry = hk_layout_entry(w->e->layout, i);
-        if (w->e->center->parts.share[i] == HK_SHARE_LOCAL ||
+        if (w->e->center->partition.share[i] == HK_SHARE_LOCAL ||
             (entry->dtype != HK_F32 && w->side == NULL))
             continue;
         HKI_TRY(add_entry(w, i));
@@ -165,7 +165,7 @@ hk_status hk_elastic_swapping_map(hk_elastic *e, const hk_swapping_options *opt,
         w.opt.step_name = swapping_defaults.step_name;
     hk_center_info info;
     e->center->ops->info(e->center, &info);
-    if (!info.initialised || e->center->parts.count == 0)
+    if (!info.initialised || e->center->partition.count == 0)
         return hki_fail(HK_E_STATE,
                         "%s: global_center_variable is empty; call it after "
                         "the model was created and a worker has initialised "

@@ -53,13 +53,13 @@ void hki_elastic_count(hk_elastic *e, const hki_exchange *ex) {
 }
 
 hk_status hki_elastic_subtract(hk_elastic *e, hki_vector *x, hki_vector *d) {
-    const hki_parts *const parts = &e->center->parts;
+    const hki_partition *const partition = &e->center->partition;
     float *to, *from;
     HKI_TRY(hki_elastic_follow(e, x->at));
     HKI_TRY(hki_vector_at(x, HKI_TO_CHANGE, &to));
     HKI_TRY(hki_vector_at(d, HKI_TO_READ, &from));
-    for (size_t i = 0; i < parts->count; i++) {
-        const hki_share_part *const p = &parts->part[i];
+    for (size_t i = 0; i < partition->count; i++) {
+        const hki_chunk_range *const p = &partition->chunk[i];
         if (p->share == HK_SHARE_EXCHANGE)
             HKI_TRY(e->at->ops->subtract(e->at, to + p->begin, from + p->begin,
                                          p->end - p->begin));
@@ -232,14 +232,14 @@ hk_status hki_elastic_add_pull(hk_elastic *e, hki_vector *x, hki_vector *g,
         return hki_fail(HK_E_INVALID_ARG,
                         "%s: pull: rho %g or scale %g is out of range", e->name,
                         rho, scale);
-    const hki_parts *const parts = &e->center->parts;
+    const hki_partition *const partition = &e->center->partition;
     float *to, *from, *view;
     HKI_TRY(hki_elastic_follow(e, x->at));
     HKI_TRY(hki_vector_at(g, HKI_TO_CHANGE, &to));
     HKI_TRY(hki_vector_at(x, HKI_TO_READ, &from));
     HKI_TRY(hki_vector_at(&e->view, HKI_TO_READ, &view));
-    for (size_t i = 0; i < parts->count; i++) {
-        const hki_share_part *const p = &parts->part[i];
+    for (size_t i = 0; i < partition->count; i++) {
+        const hki_chunk_range *const p = &partition->chunk[i];
         const int64_t end = HKI_MIN(p->end, n);
         if (p->share == HK_SHARE_EXCHANGE && p->begin < end)
             HKI_TRY(e->at->ops->pull(e->at, to + p->begin, from + p->begin,

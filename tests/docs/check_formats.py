@@ -56,7 +56,7 @@ static void show(unsigned long long v) { printf("%llu\\n", v); }
 #include <stddef.h>
 #include "cluster/cluster.h"
 #include "cluster/shard/center_sections.h"
-#include "cluster/wire/chunk_kernels.h"
+#include "cluster/wire/encoding.h"
 #include "cluster/shard/shard.h"
 #include "cluster/wire/wire.h"
 int main(void) {
@@ -158,7 +158,7 @@ def frames_there():
 def check_wire():
     text = (FORMATS / "wire.md").read_text()
     header = (ROOT / "src/cluster/wire/wire.h").read_text()
-    kernels = (ROOT / "src/cluster/wire/chunk_kernels.h").read_text()
+    kernels = (ROOT / "src/cluster/wire/encoding.h").read_text()
     source = (ROOT / "src/cluster/wire/wire.c").read_text()
     problems = check_numbers("wire.md", text, WIRE_NUMBERS)
 

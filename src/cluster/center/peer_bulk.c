@@ -26,7 +26,7 @@ void hki_shard_take_side(hki_shard *s, const uint8_t *bytes, bool all) {
     if (s->file.head->side_bytes == 0)
         return;
     HKI_LOCKED(&s->lock);
-    hki_side_copy(s->layout, s->share, s->file.side, bytes, all);
+    hki_side_copy(s->layout, s->partition.share, s->file.side, bytes, all);
 }
 
 static hk_status send_side(hki_session *s, const uint8_t *side) {
@@ -116,7 +116,7 @@ static hk_status check_values(const hki_session *s, const hki_shard *shard,
         const int64_t n = c->end - c->begin;
         if (c->share == HK_SHARE_COPY)
             continue;
-        const double squares = shard->ck->squares(v, n);
+        const double squares = shard->k->squares(v, n);
         if (isfinite(squares)) {
             HKI_TRY(check_bound(s, shard, i, squares));
             continue;

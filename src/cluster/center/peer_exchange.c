@@ -77,7 +77,7 @@ static void start_chunk(stream *x, hki_type type, uint32_t unit) {
     } else if (type == HKI_BEFORE && x->run.msg.flags & HKI_BEGIN_HALF) {
         uint16_t *const half = (uint16_t *)(void *)s->down;
         hki_shard_lock_chunk(x->shard, chunk);
-        x->shard->ck->halve(values, half, n);
+        x->shard->encode->halve(values, half, n);
         hki_shard_unlock_chunk(x->shard, chunk);
         hki_frame_start(&s->f, &f, half, (size_t)n * sizeof *half, NULL, 0);
     } else {
@@ -196,11 +196,11 @@ static hk_status apply_chunk(stream *x) {
         if (e == HKI_ENC_PLAIN)
             up = (const float *)(const void *)at;
         else
-            hki_decode(x->shard->ck, e, s->up, at, n);
+            hki_decode(x->shard->encode, e, s->up, at, n);
     } else if (in->size == 0) {
         up = NULL;
     } else if (e != HKI_ENC_PLAIN) {
-        hki_decode(x->shard->ck, e, s->up, s->encoded, n);
+        hki_decode(x->shard->encode, e, s->up, s->encoded, n);
     }
     return hki_shard_apply(x->shard, &x->run, in->unit, up,
                            up != s->up && up != NULL);
@@ -231,7 +231,8 @@ static hk_status answer_rows(stream *x) {
     hki_row_batch rows;
     size_t at;
     HKI_TRY(read_rows(x, &rows, &at));
-    const size_t n = rows.count * (size_t)x->shard->plan.table[rows.table].dim;
+    const size_t n =
+        rows.count * (size_t)x->shard->partition.table[rows.table].dim;
     // One answer at a time uses the buffer: what goes out goes first.
     const int64_t deadline = hki_session_stall(s);
     while (!hki_frame_idle(&s->f)) {
@@ -250,7 +251,7 @@ static hk_status answer_rows(stream *x) {
     if (x->run.msg.flags & HKI_BEGIN_HALF) {
         uint16_t *const half =
             (uint16_t *)(void *)(s->down + hki_shard_room(x->shard));
-        x->shard->ck->halve(s->down, half, (int64_t)n);
+        x->shard->encode->halve(s->down, half, (int64_t)n);
         hki_frame_start(&s->f, &f, half, n * sizeof *half, NULL, 0);
     } else {
         hki_frame_start(&s->f, &f, s->down, n * sizeof(float), NULL, 0);
@@ -263,7 +264,7 @@ static hk_status apply_rows(stream *x) {
     hki_row_batch rows;
     size_t at;
     HKI_TRY(read_rows(x, &rows, &at));
-    const int64_t n = rows.count * x->shard->plan.table[rows.table].dim;
+    const int64_t n = rows.count * x->shard->partition.table[rows.table].dim;
     const hki_encoding e = (hki_encoding)x->run.msg.encoding;
     if (x->in.size - at != hki_encoded_size(e, n))
         return hki_fail(HK_E_DATA, "%s: invalid message: %zu bytes for %u rows",
@@ -271,7 +272,7 @@ static hk_status apply_rows(stream *x) {
     if (e == HKI_ENC_PLAIN)
         memcpy(s->up, s->encoded + at, (size_t)n * sizeof *s->up);
     else
-        hki_decode(x->shard->ck, e, s->up, s->encoded + at, n);
+        hki_decode(x->shard->encode, e, s->up, s->encoded + at, n);
     rows.up = s->up;
     return hki_shard_apply_rows(x->shard, &x->run, x->in.unit, &rows);
 }

@@ -9,8 +9,8 @@ hki_shard *hki_session_shard(const hki_session *s) {
 
 static hk_status check_model(hki_session *s, const hki_msg_open *m) {
     hki_shard *const shard = hki_session_shard(s);
-    const uint64_t shares =
-        hki_shares_hash(shard->share, hki_layout_entry_count(shard->layout));
+    const uint64_t shares = hki_shares_hash(
+        shard->partition.share, hki_layout_entry_count(shard->layout));
     if (m->fingerprint == hki_layout_fingerprint(shard->layout) &&
         m->shares == shares)
         return HK_OK;
@@ -29,7 +29,8 @@ static hk_status check_model(hki_session *s, const hki_msg_open *m) {
 
 // A center whose disk is full or fails, or which has no memory, may have a
 // file a moment later: the peer asks again.
-static hk_status make_shard(hki_session *s, hk_layout *layout, uint8_t *share) {
+static hk_status make_shard(hki_session *s, hk_layout *layout,
+                            hk_share *share) {
     const hk_status status = hki_server_make_shard(s->server, layout, share);
     if (status != HK_E_IO && status != HK_E_NO_MEMORY)
         return status;
@@ -47,7 +48,7 @@ static hk_status learn_model(hki_session *s, int64_t deadline_ns) {
     hki_frame head;
     HKI_TRY(hki_frame_wait(&s->f, deadline_ns, "layout", &head));
     HKI_FREED uint8_t *bytes = NULL;
-    HKI_FREED uint8_t *share = NULL;
+    HKI_FREED hk_share *share = NULL;
     HKI_SCOPED(hk_layout_release_at) hk_layout *layout = NULL;
     HKI_TRY(hki_alloc_array(head.size, 1, &bytes));
     HKI_TRY(hki_frame_take(&s->f, bytes, head.size, deadline_ns, "layout"));
@@ -60,7 +61,7 @@ static hk_status tell_model(hki_session *s, int64_t deadline_ns) {
     const hki_shard *const shard = hki_session_shard(s);
     const hki_frame f = {.type = HKI_LAYOUT};
     HKI_SCOPED(hki_buf_deinit) hki_buf bytes = {0};
-    HKI_TRY(hki_layout_put(shard->layout, shard->share, &bytes));
+    HKI_TRY(hki_layout_put(shard->layout, shard->partition.share, &bytes));
     return hki_frame_send(&s->f, &f, bytes.data, bytes.size, deadline_ns,
                           "layout");
 }
@@ -84,8 +85,9 @@ static uint32_t window_of(const hki_session *s, const hki_msg_open *m) {
     const uint32_t kib = s->server->window_kib != 0 ? s->server->window_kib
                          : m->window_kib != 0       ? m->window_kib
                                                     : 1024;
-    const int64_t chunk = HKI_MAX(
-        hki_session_shard(s)->plan.max_floats * (int64_t)sizeof(float), 1024);
+    const int64_t chunk = HKI_MAX(hki_session_shard(s)->partition.max_floats *
+                                      (int64_t)sizeof(float),
+                                  1024);
     const int64_t n = (int64_t)kib * 1024 / chunk;
     return (uint32_t)HKI_MIN(HKI_MAX(n, 2), 4096);
 }
@@ -101,7 +103,7 @@ static hk_status welcome(hki_session *s, const hki_msg_open *m,
     s->window = window_of(s, m);
     hki_msg_welcome w = {
         .run_id = hki_load64(&shard->file.head->run_id),
-        .plan = shard->plan.hash,
+        .plan = shard->partition.hash,
         .method = (uint32_t)shard->method->id,
         .turn = HK_TURN_FREE,
         .chunk_floats = shard->opt.chunk_kib * 256,

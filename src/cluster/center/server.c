@@ -23,7 +23,7 @@ HKI_OPTIONS_FROM(hk_center_server_options, reset_worker, defaults)
 // ---- the shard --------------------------------------------------------------
 
 hk_status hki_server_make_shard(hk_center_server *s, hk_layout *layout,
-                                const uint8_t *share) {
+                                const hk_share *share) {
     HKI_LOCKED(&s->lock);
     if (atomic_load(&s->shard) == NULL) {
         hki_shard *made = NULL;
@@ -42,9 +42,9 @@ hk_status hki_server_make_shard(hk_center_server *s, hk_layout *layout,
 // Of a layout that the server was given.
 static hk_status make_from_layout(hk_center_server *s, hk_layout *layout,
                                   const hk_center_options *center) {
-    HKI_FREED uint8_t *share = NULL;
-    HKI_TRY(hki_shares_of(layout, center->share, center->share_user, s->name,
-                          &share));
+    HKI_FREED hk_share *share = NULL;
+    HKI_TRY(hki_shares_decide(layout, center->share, center->share_user,
+                              s->name, &share));
     return hki_server_make_shard(s, layout, share);
 }
 

@@ -161,7 +161,7 @@ hk_status hki_server_agree(hk_center_server *s, int64_t deadline_ns,
 
 // Makes the shard of a layout that a worker brought, unless there is one.
 hk_status hki_server_make_shard(hk_center_server *s, hk_layout *layout,
-                                const uint8_t *share);
+                                const hk_share *share);
 
 // "preface", "version"...; NULL for an unknown value.
 const char *hki_refusal_name(hk_refusal r);

@@ -2,6 +2,7 @@
 // graph, no optimizer. It is an hk_elastic that is told of steps, with a center
 // elsewhere and a layout of one vector.
 #include "cluster/remote/remote.h"
+#include "elastic/elastic.h"
 
 #define LEAVE_MS 5000 // nobody waits longer for a center that is away
 

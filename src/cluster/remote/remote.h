@@ -24,9 +24,8 @@
 #include "cluster/cluster.h"
 #include "cluster/wire/all_shards.h"
 #include "cluster/wire/frame.h"
-#include "cluster/wire/chunk_kernels.h"
-#include "cluster/wire/chunk_plan.h"
-#include "elastic/elastic.h"
+#include "cluster/wire/encoding.h"
+#include "center/center.h"
 
 // One unit on its way up.
 typedef struct hki_slot_up {
@@ -170,13 +169,12 @@ typedef struct hki_remote {
     char **address;
     uint32_t n_shards;
     hki_role role; // of requests of nobody in particular
-    uint8_t *share;
-    hki_buf layout; // bytes for a center that knows none
-    hki_chunk_plan plan;
+    hk_share *share;
+    hki_buf layout;        // bytes for a center that knows none
     uint32_t *dense;       // chunks outside of tables
     uint32_t *dense_first; // n_shards + 1: of each shard, in dense
-    const hki_cluster_kernels *k;
-    const hki_exchange_kernels *ek;
+    const hki_exchange_kernels *k;
+    const hki_encoding_kernels *encode;
     hki_encoding encoding;
     bool center_half;
     uint32_t row_period, window_kib;

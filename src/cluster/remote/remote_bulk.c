@@ -69,8 +69,8 @@ static hk_status send_piece(hki_remote *r, hki_link *l, const float *x,
 static hk_status send_values(hki_remote *r, hki_link *l, const float *x,
                              const void *side, uint64_t run_id,
                              int64_t deadline_ns) {
-    const int64_t first = r->plan.begin[l->shard];
-    const int64_t end = r->plan.begin[l->shard + 1];
+    const int64_t first = r->base.partition.begin[l->shard];
+    const int64_t end = r->base.partition.begin[l->shard + 1];
     const int64_t step = l->welcome.chunk_floats;
     uint32_t unit = 0;
     for (int64_t at = first; at < end; at += step)
@@ -220,7 +220,7 @@ typedef struct landing {
 // Floats [*begin, *end) of the DATA frame at hand; false: there are none.
 static bool range_of(const hki_remote *r, const hki_link *l, bool whole,
                      uint32_t unit, int64_t *begin, int64_t *end) {
-    const hki_chunk_plan *const p = &r->plan;
+    const hki_partition *const p = &r->base.partition;
     const int64_t step = l->welcome.chunk_floats;
     *begin = p->begin[l->shard] + (int64_t)unit * step;
     *end = HKI_MIN(*begin + step, p->begin[l->shard + 1]);

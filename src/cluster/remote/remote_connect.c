@@ -41,7 +41,6 @@ void hki_remote_destroy(hk_center *c) {
         hki_mutex_deinit(&r->lock);
     hki_net_destroy(r->net);
     hki_wake_close(r->wake_fd);
-    hki_plan_deinit(&r->plan);
     hki_buf_deinit(&r->layout);
     for (uint32_t i = 0; r->address != NULL && i < r->n_shards; i++)
         hki_free(r->address[i]);
@@ -122,23 +121,25 @@ static hk_status prepare(hki_remote *r, const hk_connect_options *o,
     for (uint32_t i = 0; i < r->n_shards; i++)
         r->control[i].map.fd = r->control[i].ring.fd = -1;
     if (r->base.layout != NULL) {
-        HKI_TRY(hki_shares_of(r->base.layout, o->share, o->share_user, r->name,
-                              &r->share));
+        HKI_TRY(hki_shares_decide(r->base.layout, o->share, o->share_user,
+                                  r->name, &r->share));
         HKI_TRY(hki_layout_put(r->base.layout, r->share, &r->layout));
     }
-    r->k = hki_cluster_kernels_pick();
-    return hki_exchange_kernels_pick(HK_ISA_AUTO, r->name, &r->ek);
+    r->encode = hki_encoding_kernels_pick();
+    return hki_exchange_kernels_pick(HK_ISA_AUTO, r->name, &r->k);
 }
 
 static hk_status list_dense(hki_remote *r) {
-    HKI_TRY(hki_alloc_array(r->plan.count, sizeof *r->dense, &r->dense));
+    HKI_TRY(
+        hki_alloc_array(r->base.partition.count, sizeof *r->dense, &r->dense));
     HKI_TRY(hki_zalloc_array(r->n_shards + 1, sizeof *r->dense_first,
                              &r->dense_first));
     uint32_t n = 0;
     for (uint32_t s = 0; s < r->n_shards; s++) {
         r->dense_first[s] = n;
-        for (uint32_t i = r->plan.first[s]; i < r->plan.first[s + 1]; i++)
-            if (r->plan.chunk[i].table < 0)
+        for (uint32_t i = r->base.partition.first[s];
+             i < r->base.partition.first[s + 1]; i++)
+            if (r->base.partition.chunk[i].table < 0)
                 r->dense[n++] = i;
     }
     r->dense_first[r->n_shards] = n;
@@ -148,7 +149,7 @@ static hk_status list_dense(hki_remote *r) {
 // What was decided for an entry: by the worker, or as the center told it.
 static hk_share decided(void *user, const hk_entry *entry) {
     const hki_remote *const r = user;
-    return (hk_share)r->share[entry - hk_layout_entry(r->base.layout, 0)];
+    return r->share[entry - hk_layout_entry(r->base.layout, 0)];
 }
 
 // The first center's welcome decides how everything is cut.
@@ -163,12 +164,11 @@ static hk_status adopt(hki_remote *r, const hk_connect_options *o,
     center.chunk_kib = HKI_MAX(w->chunk_floats / 256, 1u);
     hk_layout *const layout = r->base.layout;
     const hk_status s =
-        hki_center_base_init(&r->base, &hki_remote_ops, &center, layout);
+        hki_center_base_init(&r->base, &hki_remote_ops, &center, layout,
+                             HKI_TABLES_IN_ROWS, r->n_shards);
     hk_layout_release(layout); // it has a reference of its own now
     HKI_TRY(s);
-    HKI_TRY(hki_plan_init(&r->plan, r->base.layout, r->share, w->chunk_floats,
-                          r->n_shards, r->name));
-    if (r->plan.hash != w->plan)
+    if (r->base.partition.hash != w->plan)
         return hki_fail(HK_E_INVALID_ARG,
                         "%s: center and worker divide the vector into "
                         "different chunks; both need the same version of Hooke",
@@ -206,14 +206,14 @@ static hk_status explain_model(hki_remote *r, int64_t deadline_ns) {
     hki_link l = {.role = HKI_ROLE_OBSERVER, .map.fd = -1, .ring.fd = -1};
     char text[HKI_DIFFERENCE_TEXT];
     hk_layout *const mine = r->base.layout;
-    uint8_t *const my_share = r->share;
+    hk_share *const my_share = r->share;
     r->base.layout = NULL;
     r->share = NULL;
     const hk_status told = hki_link_connect(r, &l, deadline_ns);
     if (told == HK_OK)
         hki_link_drop(r, &l);
     hk_layout *const theirs = r->base.layout;
-    uint8_t *const their_share = r->share;
+    hk_share *const their_share = r->share;
     r->base.layout = mine;
     r->share = my_share;
     const bool known = told == HK_OK && theirs != NULL;

@@ -61,8 +61,8 @@ static void take_results(hki_member_link *w, hki_exchange *ex) {
 
 // d = 0 everywhere.
 static void clear_all(const hki_remote *r, const hki_exchange *ex) {
-    for (uint32_t i = 0; ex->diff != NULL && i < r->plan.count; i++) {
-        const hki_chunk_range *const c = &r->plan.chunk[i];
+    for (uint32_t i = 0; ex->diff != NULL && i < r->base.partition.count; i++) {
+        const hki_chunk_range *const c = &r->base.partition.chunk[i];
         if (c->share == HK_SHARE_EXCHANGE)
             memset(ex->diff + c->begin, 0,
                    (size_t)(c->end - c->begin) * sizeof(float));

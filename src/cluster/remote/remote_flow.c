@@ -157,7 +157,7 @@ static int64_t unit_floats(const hki_member_link *w, const hki_link *l,
     if (unit - fixed >= w->n_batches[l->shard])
         return -1;
     const hki_batch *const b = &w->batch[l->shard][unit - fixed];
-    return b->count * w->remote->plan.table[b->table].dim;
+    return b->count * w->remote->base.partition.table[b->table].dim;
 }
 
 static hk_status check_head(hki_member_link *w, hki_link *l,
@@ -209,14 +209,15 @@ static const float *values_of(hki_member_link *w, hki_link *l) {
         const hki_chunk_range *const c = hki_link_unit(r, l, l->in.unit);
         const size_t at =
             (size_t)l->welcome.values_offset +
-            (size_t)(c->begin - r->plan.begin[l->shard]) * sizeof(float);
+            (size_t)(c->begin - r->base.partition.begin[l->shard]) *
+                sizeof(float);
         const size_t size = (size_t)(c->end - c->begin) * sizeof(float);
         if (at + size <= l->map.size)
             return (const float *)(const void *)(l->map.bytes + at);
         memset(own, 0, size); // a mapping that is too short
     } else if (l->begin.flags & HKI_BEGIN_HALF) {
-        r->k->from_bf16(own, (const uint16_t *)(const void *)l->raw,
-                        unit_floats(w, l, l->in.unit));
+        r->encode->from_bf16(own, (const uint16_t *)(const void *)l->raw,
+                             unit_floats(w, l, l->in.unit));
     }
     return own;
 }

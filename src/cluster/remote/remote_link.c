@@ -59,8 +59,8 @@ static hk_status check_welcome(const hki_remote *r, const hki_link *l) {
             HK_E_DATA,
             "%s: invalid welcome: window %u, chunks of %u floats, method %u",
             peer, w->window, w->chunk_floats, w->method);
-    if (r->base.method != NULL &&
-        (w->plan != r->plan.hash || w->method != (uint32_t)r->base.method->id))
+    if (r->base.method != NULL && (w->plan != r->base.partition.hash ||
+                                   w->method != (uint32_t)r->base.method->id))
         return hki_fail(HK_E_INVALID_ARG,
                         "%s: the center was started with other options: method "
                         "%u, chunks of %u floats",

@@ -37,7 +37,7 @@ static int64_t count_bits(const uint64_t *bits, int64_t first, int64_t end) {
 }
 
 // Rows [*first, *end) of a table lie in a shard.
-static void rows_of_shard(const hki_chunk_plan *p, const hki_table *t,
+static void rows_of_shard(const hki_partition *p, const hki_table *t,
                           uint32_t shard, int64_t *first, int64_t *end) {
     const int64_t lo = HKI_MAX(p->begin[shard] - t->offset, 0);
     const int64_t hi = HKI_MAX(p->begin[shard + 1] - t->offset, 0);
@@ -45,7 +45,7 @@ static void rows_of_shard(const hki_chunk_plan *p, const hki_table *t,
     *end = HKI_MIN((hi + t->dim - 1) / t->dim, t->rows);
 }
 
-static uint32_t batch_rows(const hki_chunk_plan *p, const hki_table *t) {
+static uint32_t batch_rows(const hki_partition *p, const hki_table *t) {
     return (uint32_t)HKI_MAX(
         HKI_MIN(p->max_floats / t->dim, (int64_t)HKI_BATCH_ROWS), 1);
 }
@@ -54,8 +54,8 @@ static uint32_t batch_rows(const hki_chunk_plan *p, const hki_table *t) {
 static void add_rows(hki_member_link *w, uint32_t shard, uint32_t table,
                      const uint64_t *bits, int64_t first, int64_t end,
                      size_t *n_ids) {
-    const uint32_t most =
-        batch_rows(&w->remote->plan, &w->remote->plan.table[table]);
+    const uint32_t most = batch_rows(&w->remote->base.partition,
+                                     &w->remote->base.partition.table[table]);
     hki_batch *b = NULL;
     for (int64_t i = first; i < end; i++) {
         if (bits[i / 64] == 0) {
@@ -75,7 +75,7 @@ static void add_rows(hki_member_link *w, uint32_t shard, uint32_t table,
 
 static hk_status plan_shard(hki_member_link *w, const hki_exchange *ex,
                             uint32_t shard) {
-    const hki_chunk_plan *const p = &w->remote->plan;
+    const hki_partition *const p = &w->remote->base.partition;
     int64_t rows = 0, batches = 0, first, end;
     for (uint32_t t = 0; t < p->n_tables; t++) {
         rows_of_shard(p, &p->table[t], shard, &first, &end);
@@ -98,7 +98,7 @@ static hk_status plan_shard(hki_member_link *w, const hki_exchange *ex,
 }
 
 // Rows pay when they are less than half of the tables.
-static bool is_worth_it(const hki_chunk_plan *p, const hki_exchange *ex) {
+static bool is_worth_it(const hki_partition *p, const hki_exchange *ex) {
     int64_t all = 0, some = 0;
     for (uint32_t t = 0; t < p->n_tables; t++) {
         const hki_touched *const at = touched_of(ex, &p->table[t]);
@@ -114,10 +114,12 @@ hk_status hki_rows_plan(hki_member_link *w, const hki_exchange *ex,
                         bool *rows) {
     const hki_remote *const r = w->remote;
     *rows = false;
-    if (r->base.method->id != HK_METHOD_ELASTIC || r->plan.n_tables == 0 ||
-        r->row_period <= 1 || ex->touched == NULL)
+    if (r->base.method->id != HK_METHOD_ELASTIC ||
+        r->base.partition.n_tables == 0 || r->row_period <= 1 ||
+        ex->touched == NULL)
         return HK_OK;
-    if (++w->row_turns >= r->row_period || !is_worth_it(&r->plan, ex)) {
+    if (++w->row_turns >= r->row_period ||
+        !is_worth_it(&r->base.partition, ex)) {
         w->row_turns = 0;
         return HK_OK;
     }
@@ -133,7 +135,7 @@ static void zero_row(const hki_exchange *ex, const hki_table *t, int64_t row) {
 }
 
 void hki_rows_zero(const hki_member_link *w, const hki_exchange *ex) {
-    const hki_chunk_plan *const p = &w->remote->plan;
+    const hki_partition *const p = &w->remote->base.partition;
     for (uint32_t t = 0; t < p->n_tables; t++) {
         const hki_table *const table = &p->table[t];
         const uint64_t *const bits = touched_of(ex, table)->rows;

@@ -7,12 +7,13 @@
 #include "cluster/remote/remote.h"
 
 size_t hki_remote_room(const hki_remote *r) {
-    return (size_t)r->plan.max_floats + 16;
+    return (size_t)r->base.partition.max_floats + 16;
 }
 
 uint32_t hki_link_fixed(const hki_remote *r, uint32_t shard, bool rows) {
     return rows ? r->dense_first[shard + 1] - r->dense_first[shard]
-                : r->plan.first[shard + 1] - r->plan.first[shard];
+                : r->base.partition.first[shard + 1] -
+                      r->base.partition.first[shard];
 }
 
 const hki_chunk_range *hki_link_unit(const hki_remote *r, const hki_link *l,
@@ -20,8 +21,9 @@ const hki_chunk_range *hki_link_unit(const hki_remote *r, const hki_link *l,
     const bool rows = (l->begin.flags & HKI_BEGIN_ROWS) != 0;
     if (unit >= hki_link_fixed(r, l->shard, rows))
         return NULL;
-    return &r->plan.chunk[rows ? r->dense[r->dense_first[l->shard] + unit]
-                               : r->plan.first[l->shard] + unit];
+    return &r->base.partition
+                .chunk[rows ? r->dense[r->dense_first[l->shard] + unit]
+                            : r->base.partition.first[l->shard] + unit];
 }
 
 // ---- slots ------------------------------------------------------------------
@@ -106,19 +108,19 @@ static const float *keep_view(float *view, const float *c, int64_t n) {
 static void elastic_up(hki_member_link *w, hki_link *l, hki_exchange *ex,
                        const hki_chunk_range *c, hki_slot_up *s,
                        const float *values) {
-    const hki_cluster_kernels *const k = w->remote->k;
+    const hki_exchange_kernels *const k = w->remote->k;
     const int64_t n = c->end - c->begin;
     float *const x = ex->x + c->begin;
     float *const view = ex->view != NULL ? ex->view + c->begin : NULL;
     const float alpha = (float)l->began.alpha;
     values = keep_view(view, values, n);
     if (s->plain && ex->diff == NULL) {
-        k->pull(x, values, s->d, alpha, n);
+        k->worker_elastic(x, values, s->d, alpha, n);
         return;
     }
-    k->difference(x, values, s->d, alpha, n);
+    k->worker_difference(x, values, s->d, alpha, n);
     if (!s->plain)
-        hki_encode(k, w->remote->encoding, s->d,
+        hki_encode(w->remote->encode, w->remote->encoding, s->d,
                    w->residual != NULL ? w->residual + c->begin : NULL,
                    s->coded, n);
     if (ex->diff != NULL)
@@ -131,18 +133,18 @@ static void elastic_up(hki_member_link *w, hki_link *l, hki_exchange *ex,
 static void delta_up(hki_member_link *w, hki_link *l, hki_exchange *ex,
                      const hki_chunk_range *c, hki_slot_up *s,
                      const float *values) {
-    const hki_cluster_kernels *const k = w->remote->k;
+    const hki_exchange_kernels *const k = w->remote->k;
     const int64_t n = c->end - c->begin;
     float *const x = ex->x + c->begin, *const view = ex->view + c->begin;
     if (c->state)
-        k->meet(x, view, values, s->d, 1.0f / (float)l->began.live, n);
+        k->worker_meet(x, view, values, s->d, 1.0f / (float)l->began.live, n);
     else
-        k->delta(x, view, values, s->d, n);
+        k->worker_delta(x, view, values, s->d, n);
     if (!s->plain)
-        hki_encode(k, w->remote->encoding, s->d,
+        hki_encode(w->remote->encode, w->remote->encoding, s->d,
                    w->residual != NULL ? w->residual + c->begin : NULL,
                    s->coded, n);
-    k->follow(x, view, s->d, n);
+    k->worker_follow(x, view, s->d, n);
 }
 
 // For centers that answer with new values: the difference counts as handed
@@ -157,9 +159,10 @@ static void push_up(hki_member_link *w, const hki_link *l, hki_exchange *ex,
     if (w->remote->base.method->worker == HKI_WORKER_GRADIENT)
         memcpy(s->d, ex->grad + c->begin, (size_t)n * sizeof(float));
     else
-        w->remote->k->push(ex->x + c->begin, ex->view + c->begin, s->d, n);
+        w->remote->k->worker_push(ex->x + c->begin, ex->view + c->begin, s->d,
+                                  n);
     if (!s->plain)
-        hki_encode(w->remote->k, w->remote->encoding, s->d,
+        hki_encode(w->remote->encode, w->remote->encoding, s->d,
                    w->residual != NULL ? w->residual + c->begin : NULL,
                    s->coded, n);
 }
@@ -233,9 +236,9 @@ static void move_residual(hki_member_link *w, const hki_table *t,
 
 static void rows_up(hki_member_link *w, hki_link *l, hki_exchange *ex,
                     uint32_t unit, hki_slot_up *s, const float *values) {
-    const hki_cluster_kernels *const k = w->remote->k;
+    const hki_exchange_kernels *const k = w->remote->k;
     const hki_batch *const b = batch_of(w, l, unit);
-    const hki_table *const t = &w->remote->plan.table[b->table];
+    const hki_table *const t = &w->remote->base.partition.table[b->table];
     const uint32_t *const ids = w->ids[l->shard] + b->first;
     const float alpha = (float)l->began.alpha;
     s->floats = (uint32_t)(b->count * t->dim);
@@ -247,12 +250,12 @@ static void rows_up(hki_member_link *w, hki_link *l, hki_exchange *ex,
             ex->observe(ex->user, at, at + t->dim, ex->x + at, c);
         if (ex->view != NULL)
             memcpy(ex->view + at, c, (size_t)t->dim * sizeof(float));
-        k->difference(ex->x + at, c, s->d + i * t->dim, alpha, t->dim);
+        k->worker_difference(ex->x + at, c, s->d + i * t->dim, alpha, t->dim);
     }
     if (!s->plain) {
         if (w->residual != NULL)
             move_residual(w, t, ids, b->count, false);
-        hki_encode(k, w->remote->encoding, s->d,
+        hki_encode(w->remote->encode, w->remote->encoding, s->d,
                    w->residual != NULL ? w->gathered : NULL, s->coded,
                    s->floats);
         if (w->residual != NULL)
@@ -303,14 +306,14 @@ void hki_unit_after(hki_member_link *w, hki_link *l, hki_exchange *ex,
 static void rows_back(hki_member_link *w, hki_link *l, hki_exchange *ex,
                       uint32_t unit, const hki_slot_up *s) {
     const hki_batch *const b = batch_of(w, l, unit);
-    const hki_table *const t = &w->remote->plan.table[b->table];
+    const hki_table *const t = &w->remote->base.partition.table[b->table];
     const uint32_t *const ids = w->ids[l->shard] + b->first;
     for (uint32_t i = 0; i < b->count; i++) {
         const int64_t at = t->offset + ids[i] * t->dim;
         if (ex->diff != NULL)
             memset(ex->diff + at, 0, (size_t)t->dim * sizeof(float));
         else
-            w->remote->ek->add(ex->x + at, s->d + i * t->dim, t->dim);
+            w->remote->k->add(ex->x + at, s->d + i * t->dim, t->dim);
     }
 }
 
@@ -331,10 +334,10 @@ void hki_unit_back(hki_member_link *w, hki_link *l, hki_exchange *ex,
         if (ex->diff != NULL)
             memset(ex->diff + c->begin, 0, (size_t)n * sizeof(float));
         else
-            w->remote->ek->add(ex->x + c->begin, s->d, n);
+            w->remote->k->add(ex->x + c->begin, s->d, n);
     } else if (m->center == HKI_CENTER_ADD) {
         w->remote->k->subtract(ex->view + c->begin, s->d, n);
     } else if (!c->state) {
-        w->remote->ek->add(ex->view + c->begin, s->d, n);
+        w->remote->k->add(ex->view + c->begin, s->d, n);
     }
 }

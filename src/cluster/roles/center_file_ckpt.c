@@ -74,7 +74,7 @@ static hk_status start(gathered *g, const hki_shard *s, const char *path) {
     g->cut = h->cut;
     g->n = h->n_shards;
     HKI_TRY(hki_zalloc_array(g->n, sizeof *g->have, &g->have));
-    HKI_TRY(hki_center_copy_init(&g->copy, s->layout, s->share));
+    HKI_TRY(hki_center_copy_init(&g->copy, s->layout, s->partition.share));
     g->copy.method = s->method->id;
     return HK_OK;
 }

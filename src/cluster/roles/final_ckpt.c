@@ -19,14 +19,14 @@ void hki_center_copy_deinit(hki_center_copy *c) {
 }
 
 hk_status hki_center_copy_init(hki_center_copy *c, hk_layout *layout,
-                               const uint8_t *share) {
+                               const hk_share *share) {
     const size_t n = hki_layout_entry_count(layout);
     HKI_SCOPED(hki_center_copy_deinit)
     hki_center_copy made = {.layout = hk_layout_retain(layout)};
-    HKI_TRY(hki_alloc_array(n, 1, &made.share));
+    HKI_TRY(hki_alloc_array(n, sizeof *made.share, &made.share));
     HKI_TRY(hki_zalloc_array((size_t)hki_layout_size(layout),
                              sizeof *made.values, &made.values));
-    memcpy(made.share, share, n);
+    memcpy(made.share, share, n * sizeof *share);
     *c = made;
     memset(&made, 0, sizeof made); // handed on
     return HK_OK;
@@ -65,7 +65,7 @@ static hk_share share_of(void *user, const hk_entry *entry) {
     const hki_center_copy *const c = user;
     for (size_t i = 0; i < hki_layout_entry_count(c->layout); i++)
         if (strcmp(hk_layout_entry(c->layout, i)->name, entry->name) == 0)
-            return (hk_share)c->share[i];
+            return c->share[i];
     return HK_SHARE_BY_KIND;
 }
 
@@ -121,7 +121,7 @@ hk_status hki_final_fetch(hk_center_server *server, const hki_others *others,
     if (shard == NULL || !hki_load64(&shard->file.head->initialised))
         return hki_fail(HK_E_STATE, "%s: the center has no values",
                         server->name);
-    HKI_TRY(hki_center_copy_init(out, shard->layout, shard->share));
+    HKI_TRY(hki_center_copy_init(out, shard->layout, shard->partition.share));
     out->method = shard->method->id;
     const hk_status s =
         others->addresses == NULL

@@ -8,7 +8,7 @@
 // Everything that a checkpoint of a center says.
 typedef struct hki_center_copy {
     hk_layout *layout; // retained
-    uint8_t *share;    // hk_share per entry
+    hk_share *share;   // hk_share per entry
     float *values;     // of the whole vector
     int64_t step;
     hk_method method;
@@ -17,7 +17,7 @@ typedef struct hki_center_copy {
 
 // Room for the values of a layout; the rest is empty.
 hk_status hki_center_copy_init(hki_center_copy *c, hk_layout *layout,
-                               const uint8_t *share);
+                               const hk_share *share);
 void hki_center_copy_deinit(hki_center_copy *c); // accepts a zeroed one
 // The model's variables and the counters of hooke/run/.
 hk_status hki_center_copy_map(hki_center_copy *c, hk_name_map *map);

@@ -61,10 +61,9 @@ void hki_shard_close(hki_shard *s) {
     if (s->has_undo_lock)
         hki_mutex_deinit(&s->undo_lock);
     hki_center_file_close(&s->file);
-    hki_plan_deinit(&s->plan);
+    hki_partition_deinit(&s->partition);
     hk_layout_release(s->layout);
     hki_free(s->gate.allowed);
-    hki_free(s->share);
     hki_free(s->dense);
     hki_free(s->chunk_lock);
     hki_free(s->seat);
@@ -117,7 +116,7 @@ static hk_status start(const hki_shard_options *opt, hki_shard **out) {
     s->lease_ns = opt->lease_ms * 1000000;
     s->probe = opt->probe;
     s->probe_user = opt->probe_user;
-    s->ck = hki_cluster_kernels_pick();
+    s->encode = hki_encoding_kernels_pick();
     HKI_TRY(hki_strdup(opt->name, &s->name));
     HKI_TRY(hki_exchange_kernels_pick(opt->center.isa, opt->name, &s->k));
     if (opt->center.turn != HK_TURN_FREE)
@@ -134,15 +133,17 @@ static hk_status start(const hki_shard_options *opt, hki_shard **out) {
     return HKI_HAND_ON(out, s);
 }
 
-// The plan, and this shard's part of it.
-static hk_status make_plan(hki_shard *s, uint32_t n_shards) {
-    HKI_TRY(hki_plan_init(&s->plan, s->layout, s->share,
-                          (int64_t)s->opt.chunk_kib * 256, n_shards, s->name));
-    const hki_chunk_plan *const p = &s->plan;
-    s->chunk = p->chunk + p->first[s->shard];
-    s->n_chunks = p->first[s->shard + 1] - p->first[s->shard];
-    s->first = p->begin[s->shard];
-    s->n = p->begin[s->shard + 1] - s->first;
+// The partition of the vector, and this shard's part of it.
+static hk_status divide(hki_shard *s, const hk_share *share,
+                        uint32_t n_shards) {
+    hki_partition *const d = &s->partition;
+    HKI_TRY(hki_partition_init(d, s->layout, share,
+                               (int64_t)s->opt.chunk_kib * 256,
+                               HKI_TABLES_IN_ROWS, n_shards, s->name));
+    s->chunk = d->chunk + d->first[s->shard];
+    s->n_chunks = d->first[s->shard + 1] - d->first[s->shard];
+    s->first = d->begin[s->shard];
+    s->n = d->begin[s->shard + 1] - s->first;
     HKI_TRY(hki_alloc_array(s->n_chunks, sizeof *s->dense, &s->dense));
     for (uint32_t i = 0; i < s->n_chunks; i++)
         if (s->chunk[i].table < 0)
@@ -194,10 +195,10 @@ static hk_status sign(hki_shard *s) {
 static hk_status create_file(hki_shard *s, const hki_shard_options *opt,
                              uint32_t n_slots) {
     HKI_SCOPED(hki_buf_deinit) hki_buf layout = {0};
-    HKI_TRY(hki_layout_put(s->layout, s->share, &layout));
+    HKI_TRY(hki_layout_put(s->layout, s->partition.share, &layout));
     const hki_center_head head = {
         .fingerprint = hki_layout_fingerprint(s->layout),
-        .plan = s->plan.hash,
+        .plan = s->partition.hash,
         .method = (uint32_t)s->method->id,
         .max_workers = s->opt.max_workers,
         .chunk_floats = s->opt.chunk_kib * 256,
@@ -208,7 +209,7 @@ static hk_status create_file(hki_shard *s, const hki_shard_options *opt,
         .n_chunks = s->n_chunks,
         .first_float = (uint64_t)s->first,
         .n_floats = (uint64_t)s->n,
-        .max_floats = (uint64_t)s->plan.max_floats,
+        .max_floats = (uint64_t)s->partition.max_floats,
         .layout_bytes = layout.size,
         .side_bytes =
             s->shard == 0 ? (uint64_t)hki_layout_side_bytes(s->layout) : 0,
@@ -239,15 +240,12 @@ static hk_status check_size(const hki_shard *s, const hki_shard_options *opt,
 }
 
 static hk_status create(hki_shard *s, const hki_shard_options *opt,
-                        hk_layout *layout, const uint8_t *share) {
-    const size_t n = hki_layout_entry_count(layout);
+                        hk_layout *layout, const hk_share *share) {
     uint32_t n_slots;
     HKI_TRY(check_size(s, opt, layout));
     s->layout = hk_layout_retain(layout);
-    HKI_TRY(hki_alloc_array(n, 1, &s->share));
-    memcpy(s->share, share, n);
     HKI_TRY(hki_rules_slots(&opt->center, s->name, &n_slots));
-    HKI_TRY(make_plan(s, opt->n_shards));
+    HKI_TRY(divide(s, share, opt->n_shards));
     HKI_TRY(create_file(s, opt, n_slots));
     HKI_TRY(make_locks(s));
     HKI_TRY(hki_rules_init(s, &opt->center));
@@ -263,7 +261,7 @@ static void remove_file(const hki_shard *s) {
 }
 
 hk_status hki_shard_create(const hki_shard_options *opt, hk_layout *layout,
-                           const uint8_t *share, hki_shard **out) {
+                           const hk_share *share, hki_shard **out) {
     HKI_SCOPED(hki_shard_close_at) hki_shard *s = NULL;
     HKI_TRY(start(opt, &s));
     HKI_TRY_OR(create(s, opt, layout, share), remove_file(s));
@@ -295,21 +293,21 @@ static hk_status check_options(hki_shard *s, const hki_shard_options *opt) {
     return HK_OK;
 }
 
-// The plan has to be the one of the file, whatever its layout says.
-static bool fits_plan(const hki_shard *s) {
+// The partition has to be the one of the file, whatever its layout says.
+static bool fits_partition(const hki_shard *s) {
     const hki_center_head *const h = s->file.head;
-    return h->plan == s->plan.hash && h->n_chunks == s->n_chunks &&
+    return h->plan == s->partition.hash && h->n_chunks == s->n_chunks &&
            h->first_float == (uint64_t)s->first &&
            h->n_floats == (uint64_t)s->n &&
-           h->max_floats == (uint64_t)s->plan.max_floats &&
+           h->max_floats == (uint64_t)s->partition.max_floats &&
            h->side_bytes ==
                (s->shard == 0 ? (uint64_t)hki_layout_side_bytes(s->layout) : 0);
 }
 
-static hk_status check_plan(hki_shard *s, const hki_shard_options *opt) {
+static hk_status check_partition(hki_shard *s, const hki_shard_options *opt) {
     uint32_t n_slots;
     HKI_TRY(hki_rules_slots(&opt->center, s->name, &n_slots));
-    if (!fits_plan(s) ||
+    if (!fits_partition(s) ||
         s->file.head->n_vectors != 1 + hki_rules_vectors(s->method, n_slots))
         return hki_fail(HK_E_DATA,
                         "%s: %s: the file does not fit its layout, or the "
@@ -342,23 +340,24 @@ static hk_status mark_open(hki_shard *s) {
     return hki_center_sync(&s->file, s->file.head, sizeof *s->file.head);
 }
 
-// The layout of the file, and the plan that follows from it.
+// The layout of the file, and the partition that follows from it.
 static hk_status read_layout(hki_shard *s, const hki_shard_options *opt) {
     const hki_center_head *const h = s->file.head;
+    HKI_FREED hk_share *share = NULL;
     s->values = s->file.vector[0];
     HKI_TRY(hki_layout_get(s->file.map + h->layout_at, h->layout_bytes,
-                           opt->path, &s->layout, &s->share));
+                           opt->path, &s->layout, &share));
     if (hki_layout_fingerprint(s->layout) != h->fingerprint)
         return hki_fail(HK_E_DATA, "%s: %s: the layout is damaged", s->name,
                         opt->path);
-    return make_plan(s, opt->n_shards);
+    return divide(s, share, opt->n_shards);
 }
 
 static hk_status open_shard(hki_shard *s, const hki_shard_options *opt) {
     HKI_TRY(hki_center_file_open(&s->file, opt->path));
     HKI_TRY(check_options(s, opt));
     HKI_TRY(read_layout(s, opt));
-    HKI_TRY(check_plan(s, opt));
+    HKI_TRY(check_partition(s, opt));
     hki_sections_upgrade(&s->file);
     if (sign(s) != HK_OK) // a full disk: the file is good without
         hki_log(s->context, HK_LOG_WARNING, "%s: %s", s->name, hk_last_error());
@@ -445,7 +444,7 @@ static hk_status options_of(const hki_center_head *h, const char *path,
 
 static hk_status view_shard(hki_shard *s, const hki_shard_options *opt) {
     HKI_TRY(read_layout(s, opt));
-    if (!fits_plan(s))
+    if (!fits_partition(s))
         return hki_fail(HK_E_DATA, "%s: the file does not fit its layout",
                         opt->path);
     HKI_TRY(make_locks(s));

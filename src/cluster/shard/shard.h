@@ -18,10 +18,9 @@
 #include <stdatomic.h>
 #include "cluster/cluster.h"
 #include "cluster/shard/center_file.h"
-#include "cluster/wire/chunk_kernels.h"
-#include "cluster/wire/chunk_plan.h"
+#include "cluster/wire/encoding.h"
 #include "cluster/wire/wire.h"
-#include "elastic/elastic.h"
+#include "center/center.h"
 
 typedef enum hki_durability {
     HKI_DURABLE_PROCESS = 0,  // survives the death of the process
@@ -110,8 +109,7 @@ typedef struct hki_shard {
     const hki_method *method;
     hk_center_options opt; // numbers only
     hk_layout *layout;
-    uint8_t *share;
-    hki_chunk_plan plan;
+    hki_partition partition;
     hki_durability durability;
     uint32_t shard;
     double max_norm;
@@ -119,7 +117,7 @@ typedef struct hki_shard {
     hki_probe_fn probe;
     void *probe_user;
     const hki_exchange_kernels *k;
-    const hki_cluster_kernels *ck;
+    const hki_encoding_kernels *encode;
 
     hki_center_file file;
     float *values; // of float `first` of the flat vector
@@ -168,7 +166,7 @@ typedef struct hki_shard {
 
 // A new shard. share: hk_share per entry; copied. layout: retained.
 hk_status hki_shard_create(const hki_shard_options *opt, hk_layout *layout,
-                           const uint8_t *share, hki_shard **out);
+                           const hk_share *share, hki_shard **out);
 // From the file at opt->path: undoes what was not committed. HK_E_NOT_FOUND
 // when there is none; HK_E_INVALID_ARG when it does not fit the options.
 hk_status hki_shard_open(const hki_shard_options *opt, hki_shard **out);
@@ -300,7 +298,7 @@ hk_status hki_shard_apply(hki_shard *s, hki_shard_run *r, uint32_t unit,
                           const float *up, bool shared);
 
 typedef struct hki_row_batch {
-    uint32_t table; // of the plan
+    uint32_t table; // of the partition
     uint32_t count;
     const uint32_t *ids; // rising, of this shard
     const float *up;     // count * dim

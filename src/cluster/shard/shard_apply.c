@@ -240,7 +240,7 @@ static int64_t place_of(const hki_shard *s, uint32_t chunk,
                         const hki_row_batch *rows, int64_t i) {
     if (rows == NULL)
         return s->chunk[chunk].begin + i;
-    const hki_table *const t = &s->plan.table[rows->table];
+    const hki_table *const t = &s->partition.table[rows->table];
     return t->offset + rows->ids[i / t->dim] * t->dim + i % t->dim;
 }
 
@@ -297,7 +297,7 @@ static hk_status apply_chunk(hki_shard *s, hki_shard_run *r, uint32_t unit,
                              uint32_t chunk, const float *up, bool shared) {
     const int64_t n = s->chunk[chunk].end - s->chunk[chunk].begin;
     const uint64_t tag = HKI_CURSOR(r->exchange, unit + 1);
-    double squares = shared ? 0 : s->ck->squares(up, n);
+    double squares = shared ? 0 : s->k->squares(up, n);
     if (!shared && !hki_rules_acceptable(s, up, n, squares))
         return refuse(s, r, unit, chunk, NULL, squares, up, n);
     if (s->file.path == NULL && !shared && s->probe == NULL) {
@@ -330,13 +330,13 @@ static hk_status skip_unit(hki_shard *s, const hki_shard_run *r,
 
 hk_status hki_shard_check_rows(const hki_shard *s, const hki_row_batch *rows,
                                const char *peer) {
-    if (rows->table >= s->plan.n_tables)
+    if (rows->table >= s->partition.n_tables)
         return hki_fail(HK_E_DATA,
                         "%s: rows of table %u, but there are %u tables", peer,
-                        rows->table, s->plan.n_tables);
-    const hki_table *const t = &s->plan.table[rows->table];
+                        rows->table, s->partition.n_tables);
+    const hki_table *const t = &s->partition.table[rows->table];
     if (rows->count == 0 || rows->count > HKI_BATCH_ROWS ||
-        (int64_t)rows->count * t->dim > s->plan.max_floats)
+        (int64_t)rows->count * t->dim > s->partition.max_floats)
         return hki_fail(HK_E_DATA,
                         "%s: invalid batch of %u rows of %lld floats", peer,
                         rows->count, (long long)t->dim);
@@ -365,7 +365,7 @@ static uint32_t chunk_of_row(const hki_shard *s, const hki_table *t,
 
 // Locks the chunks of all rows, in rising order, or gives them back.
 static void lock_rows(hki_shard *s, const hki_row_batch *rows, bool lock) {
-    const hki_table *const t = &s->plan.table[rows->table];
+    const hki_table *const t = &s->partition.table[rows->table];
     uint32_t last = UINT32_MAX;
     int64_t end = -1;
     for (uint32_t i = 0; i < rows->count; i++) {
@@ -385,9 +385,9 @@ static void lock_rows(hki_shard *s, const hki_row_batch *rows, bool lock) {
 
 static hk_status add_rows(hki_shard *s, hki_shard_run *r, uint32_t unit,
                           const hki_row_batch *rows) {
-    const hki_table *const t = &s->plan.table[rows->table];
+    const hki_table *const t = &s->partition.table[rows->table];
     const int64_t n = rows->count * t->dim;
-    const double squares = s->ck->squares(rows->up, n);
+    const double squares = s->k->squares(rows->up, n);
     if (!hki_rules_acceptable(s, rows->up, n, squares))
         return refuse(s, r, unit, 0, rows, squares, rows->up, n);
     const bool durable = s->file.path != NULL || s->probe != NULL;
@@ -396,8 +396,9 @@ static hk_status add_rows(hki_shard *s, hki_shard_run *r, uint32_t unit,
     if (durable)
         HKI_TRY(hki_undo_open_rows(s, r->claim.id, tag, rows, &slot));
     for (uint32_t i = 0; i < rows->count; i++) {
-        (void)s->ck->add(hki_shard_at(s, 0, t->offset + rows->ids[i] * t->dim),
-                         rows->up + i * t->dim, t->dim);
+        (void)s->k->center_add(
+            hki_shard_at(s, 0, t->offset + rows->ids[i] * t->dim),
+            rows->up + i * t->dim, t->dim);
         if (durable && i == rows->count / 2)
             hki_shard_probe(s, HKI_POINT_HALF);
     }
@@ -409,7 +410,7 @@ static hk_status add_rows(hki_shard *s, hki_shard_run *r, uint32_t unit,
 }
 
 void hki_shard_read_rows(hki_shard *s, const hki_row_batch *rows, float *out) {
-    const hki_table *const t = &s->plan.table[rows->table];
+    const hki_table *const t = &s->partition.table[rows->table];
     lock_rows(s, rows, true);
     for (uint32_t i = 0; i < rows->count; i++)
         memcpy(out + i * t->dim,

@@ -30,7 +30,7 @@ bool hki_rules_scratch(const hki_method *m) {
 }
 
 size_t hki_shard_room(const hki_shard *s) {
-    return (size_t)s->plan.max_floats + 16;
+    return (size_t)s->partition.max_floats + 16;
 }
 
 // ---- outer optimizers -------------------------------------------------------
@@ -227,13 +227,13 @@ static void follow_average(hki_shard *s, uint32_t chunk) {
 // c += up, in two halves when somebody watches. Returns the squares of up.
 static double add_up(hki_shard *s, float *c, const float *up, int64_t n) {
     if (s->probe == NULL)
-        return s->ck->add(c, up, n);
+        return s->k->center_add(c, up, n);
     const int64_t half = n / 2;
-    const double first = s->ck->add(c, up, half);
+    const double first = s->k->center_add(c, up, half);
     HKI_ORDER();
     hki_shard_probe(s, HKI_POINT_HALF);
     HKI_ORDER();
-    return first + s->ck->add(c + half, up + half, n - half);
+    return first + s->k->center_add(c + half, up + half, n - half);
 }
 
 static hk_status apply_outer(hki_shard *s, const hki_shard_run *r,
@@ -251,7 +251,7 @@ static hk_status apply_outer(hki_shard *s, const hki_shard_run *r,
     return HK_OK;
 }
 
-// Liu et al. 2024, arXiv 2401.09135, algorithm 3: see elastic/methods.c. What
+// Liu et al. 2024, arXiv 2401.09135, algorithm 3: see center/methods.c. What
 // came is view - x, so view takes its place and x is zero.
 static void apply_delayed(hki_shard *s, uint32_t chunk, float *view,
                           float *zero) {
@@ -298,11 +298,11 @@ hk_status hki_rules_apply(hki_shard *s, const hki_shard_run *r, uint32_t chunk,
     if (c->share == HK_SHARE_COPY) {
         memcpy(values, up, (size_t)n * sizeof *values);
         if (squares != NULL)
-            *squares = s->ck->squares(values, n);
+            *squares = s->k->squares(values, n);
         return HK_OK;
     }
     if (squares != NULL)
-        *squares = s->ck->squares(up, n);
+        *squares = s->k->squares(up, n);
     if (squares != NULL && !hki_rules_acceptable(s, up, n, *squares))
         return HK_OK; // the caller refuses it
     if (s->method->flags & HKI_METHOD_ROUND) {

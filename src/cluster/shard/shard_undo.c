@@ -46,7 +46,7 @@ static size_t move_all(const hki_shard *s, uint32_t slot, direction d) {
     const hki_undo_head *const u = head_of(s, slot);
     float *data = data_of(s, slot);
     if (u->rows > 0) {
-        const hki_table *const t = &s->plan.table[u->table];
+        const hki_table *const t = &s->partition.table[u->table];
         const uint32_t *const ids = ids_of(s, slot);
         for (uint32_t i = 0; i < u->rows; i++, data += t->dim)
             move(d, data, hki_shard_at(s, 0, t->offset + ids[i] * t->dim),
@@ -74,7 +74,7 @@ static uint32_t crc_of(const hki_shard *s, uint32_t slot, size_t floats) {
 static hk_status sync_covered(const hki_shard *s, uint32_t slot) {
     const hki_undo_head *const u = head_of(s, slot);
     if (u->rows > 0) {
-        const hki_table *const t = &s->plan.table[u->table];
+        const hki_table *const t = &s->partition.table[u->table];
         const uint32_t *const ids = ids_of(s, slot);
         for (uint32_t i = 0; i < u->rows; i++)
             HKI_TRY(hki_center_sync(
@@ -208,8 +208,9 @@ static bool is_sound(const hki_shard *s, uint32_t slot) {
     if (u->rows == 0)
         return u->chunk < s->n_chunks &&
                u->vectors < 1u << s->file.head->n_vectors;
-    if (u->rows > HKI_BATCH_ROWS || u->table >= s->plan.n_tables ||
-        (int64_t)u->rows * s->plan.table[u->table].dim > s->plan.max_floats)
+    if (u->rows > HKI_BATCH_ROWS || u->table >= s->partition.n_tables ||
+        (int64_t)u->rows * s->partition.table[u->table].dim >
+            s->partition.max_floats)
         return false;
     const hki_row_batch rows = {
         .table = u->table, .count = u->rows, .ids = ids_of(s, slot)};
@@ -219,7 +220,7 @@ static bool is_sound(const hki_shard *s, uint32_t slot) {
 static size_t covered_floats(const hki_shard *s, uint32_t slot) {
     const hki_undo_head *const u = head_of(s, slot);
     if (u->rows > 0)
-        return (size_t)(u->rows * s->plan.table[u->table].dim);
+        return (size_t)(u->rows * s->partition.table[u->table].dim);
     const hki_chunk_range *const c = &s->chunk[u->chunk];
     return (size_t)(c->end - c->begin) * (size_t)__builtin_popcount(u->vectors);
 }

@@ -261,7 +261,7 @@ hk_status hki_result_check(const hki_msg_result *r, const char *from) {
 #define MAX_ENTRIES (1u << 20)
 #define MAX_NAME 4096
 
-hk_status hki_layout_put(const hk_layout *l, const uint8_t *share,
+hk_status hki_layout_put(const hk_layout *l, const hk_share *share,
                          hki_buf *out) {
     const size_t n = hki_layout_entry_count(l);
     uint8_t b[16];
@@ -283,7 +283,7 @@ hk_status hki_layout_put(const hk_layout *l, const uint8_t *share,
         b[0] = (uint8_t)e->dtype;
         b[1] = (uint8_t)e->kind;
         b[2] = (uint8_t)e->sparse;
-        b[3] = share[i];
+        b[3] = (uint8_t)share[i];
         b[4] = (uint8_t)e->shape.rank;
         HKI_TRY(hki_buf_add(out, b, 5));
         for (int d = 0; d < e->shape.rank; d++) {
@@ -308,7 +308,7 @@ static hk_status take(cursor *c, size_t n, const uint8_t **out) {
 }
 
 static hk_status get_item(cursor *c, hki_arena *a, hk_layout_item *item,
-                          uint8_t *share) {
+                          hk_share *share) {
     const uint8_t *b;
     HKI_TRY(take(c, 2, &b));
     const size_t n = (size_t)get_le(b, 2);
@@ -323,7 +323,7 @@ static hk_status get_item(cursor *c, hki_arena *a, hk_layout_item *item,
     item->dtype = (hk_dtype)b[0];
     item->kind = (hk_kind)b[1];
     item->sparse = b[2];
-    *share = b[3];
+    *share = (hk_share)b[3];
     const unsigned rank = b[4];
     if (rank > HK_MAX_RANK || b[2] > 1 || b[3] < HK_SHARE_EXCHANGE ||
         b[3] > HK_SHARE_LOCAL || (b[3] == HK_SHARE_EXCHANGE && b[0] != HK_F32))
@@ -352,7 +352,7 @@ static hk_status check_order(const hk_layout *l, const hk_layout_item *items,
 }
 
 hk_status hki_layout_get(const uint8_t *bytes, size_t size, const char *peer,
-                         hk_layout **out, uint8_t **share) {
+                         hk_layout **out, hk_share **share) {
     cursor c = {bytes, bytes + size, peer};
     const uint8_t *b;
     HKI_TRY(take(&c, 4, &b));
@@ -364,10 +364,10 @@ hk_status hki_layout_get(const uint8_t *bytes, size_t size, const char *peer,
                         peer, size, n);
     HKI_SCOPED(hki_arena_deinit) hki_arena arena = {0};
     hk_layout_item *items;
-    HKI_FREED uint8_t *shares = NULL;
+    HKI_FREED hk_share *shares = NULL;
     HKI_SCOPED(hk_layout_release_at) hk_layout *l = NULL;
     HKI_TRY(hki_arena_alloc(&arena, n, sizeof *items, &items));
-    HKI_TRY(hki_alloc_array(n, 1, &shares));
+    HKI_TRY(hki_alloc_array(n, sizeof *shares, &shares));
     for (size_t i = 0; i < n; i++)
         HKI_TRY(get_item(&c, &arena, &items[i], &shares[i]));
     if (c.p != c.end)
@@ -382,18 +382,11 @@ hk_status hki_layout_get(const uint8_t *bytes, size_t size, const char *peer,
     return HK_OK;
 }
 
-void hki_side_copy(const hk_layout *l, const uint8_t *share, uint8_t *dst,
-                   const uint8_t *src, bool all) {
-    for (size_t i = 0; i < hki_layout_entry_count(l); i++) {
-        const hk_entry *const e = hk_layout_entry(l, i);
-        if (e->dtype != HK_F32 && (all || share[i] == HK_SHARE_COPY))
-            memcpy(dst + e->offset, src + e->offset,
-                   (size_t)e->count * hk_dtype_size(e->dtype));
-    }
-}
-
-uint64_t hki_shares_hash(const uint8_t *share, size_t n) {
-    return hki_hash(HKI_HASH_INIT, share, n);
+uint64_t hki_shares_hash(const hk_share *share, size_t n) {
+    uint64_t h = HKI_HASH_INIT;
+    for (size_t i = 0; i < n; i++)
+        h = hki_hash(h, &(uint8_t){(uint8_t)share[i]}, 1);
+    return h;
 }
 
 uint64_t hki_new_id(void) {

@@ -14,6 +14,7 @@
 #ifndef HKI_WIRE_H
 #define HKI_WIRE_H
 #include "base/base.h"
+#include "center/center.h"
 #include "hooke/tensor.h"
 
 #define HKI_WIRE_VERSION 5
@@ -23,7 +24,7 @@
 #define HKI_BATCH_ROWS 8192      // rows in one message, at most
 #define HKI_MAX_SEATS 65536
 #define HKI_FAILURE_TEXT 256 // bytes of why a worker has failed, with the NUL
-#define HKI_MAX_UNITS ((1u << 24) - 1)
+#define HKI_MAX_UNITS HKI_MAX_CHUNKS
 
 typedef enum hki_type {
     HKI_ERROR = 1, // aux: hk_status; unit: hki_why; body: text
@@ -353,17 +354,13 @@ hk_status hki_result_check(const hki_msg_result *r, const char *from);
 // ---- layouts ----------------------------------------------------------------
 
 // Every entry with its name, shape, type, kind and share, appended to out.
-hk_status hki_layout_put(const hk_layout *l, const uint8_t *share,
+hk_status hki_layout_put(const hk_layout *l, const hk_share *share,
                          hki_buf *out);
-// share: one byte (hk_share) per entry of the layout made; freed with
-// hki_free.
+// share: of every entry of the layout made; freed with hki_free.
 hk_status hki_layout_get(const uint8_t *bytes, size_t size, const char *peer,
-                         hk_layout **out, uint8_t **share);
-// Copies what is not f32: entries that workers write (HK_SHARE_COPY), or all.
-void hki_side_copy(const hk_layout *l, const uint8_t *share, uint8_t *dst,
-                   const uint8_t *src, bool all);
+                         hk_layout **out, hk_share **share);
 // Hash over the shares of a layout's entries.
-uint64_t hki_shares_hash(const uint8_t *share, size_t n);
+uint64_t hki_shares_hash(const hk_share *share, size_t n);
 
 typedef struct hki_member_at {
     uint32_t id;

@@ -353,7 +353,8 @@ hk_status hki_crew_model(hki_crew *c) {
     // What has no center is worker 0's.
     for (size_t i = 0; i < hki_layout_entry_count(c->layout); i++) {
         const hk_entry *const n = hk_layout_entry(c->layout, i);
-        if (n->dtype == HK_F32 && c->center->parts.share[i] == HK_SHARE_LOCAL)
+        if (n->dtype == HK_F32 &&
+            c->center->partition.share[i] == HK_SHARE_LOCAL)
             memcpy(c->model + n->offset, x + n->offset,
                    (size_t)n->count * sizeof *x);
     }

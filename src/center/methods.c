@@ -1,5 +1,5 @@
 // methods.c - the table of methods.
-#include "elastic/elastic.h"
+#include "center/center.h"
 #include <math.h>
 
 // Name, what the worker brings, what the center does with it, flags, period,

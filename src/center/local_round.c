@@ -5,7 +5,7 @@
 // or outer step becomes the new center. With the turn order round-robin the
 // sum is made in the order of the ids, so a round has the same bits in every
 // run.
-#include "elastic/local.h"
+#include "center/local.h"
 
 typedef struct round_arg {
     hki_member m;
@@ -21,7 +21,8 @@ static void begin_push(hki_local *c, void *arg) {
     hki_local_copy_side(c, c->side, a->ex->side, false);
 }
 
-static void push_part(hki_local *c, hki_exchange *ex, const hki_share_part *p) {
+static void push_part(hki_local *c, hki_exchange *ex,
+                      const hki_chunk_range *p) {
     const int64_t n = p->end - p->begin;
     float *const x = ex->x + p->begin, *const v = c->values + p->begin;
     float *const sum = c->sum + p->begin;
@@ -53,7 +54,7 @@ static void push_part(hki_local *c, hki_exchange *ex, const hki_share_part *p) {
 static hk_status visit_push(hki_local *c, void *arg, const hki_stripe *s) {
     const round_arg *const a = arg;
     for (size_t i = s->first; i < s->last; i++)
-        push_part(c, a->ex, &c->base.parts.part[i]);
+        push_part(c, a->ex, &c->base.partition.chunk[i]);
     return HK_OK;
 }
 
@@ -94,7 +95,7 @@ static hk_status visit_close(hki_local *c, void *arg, const hki_stripe *s) {
     if (rule == HKI_CENTER_ROUND_OUTER)
         HKI_TRY(close_outer(c, a->count));
     for (size_t i = s->first; i < s->last; i++) {
-        const hki_share_part *const p = &c->base.parts.part[i];
+        const hki_chunk_range *const p = &c->base.partition.chunk[i];
         float *const v = c->values + p->begin, *const sum = c->sum + p->begin;
         if (p->share == HK_SHARE_COPY)
             continue;

@@ -1,5 +1,5 @@
 // local.c - the in-process center: create, members, counters.
-#include "elastic/local.h"
+#include "center/local.h"
 
 // ---- create -----------------------------------------------------------------
 
@@ -37,13 +37,13 @@ static hk_status create_locks(hki_local *c) {
     // An outer optimizer steps over all values at once: one stripe.
     const bool whole = c->base.method->center == HKI_CENTER_OUTER ||
                        c->base.method->center == HKI_CENTER_ROUND_OUTER;
-    const size_t parts = c->base.parts.count;
-    c->n_stripes = whole ? 1 : HKI_MAX(parts, (size_t)1);
+    const size_t chunks = c->base.partition.count;
+    c->n_stripes = whole ? 1 : HKI_MAX(chunks, (size_t)1);
     HKI_TRY(hki_zalloc_array(c->n_stripes, sizeof *c->stripe, &c->stripe));
     for (; c->n_locks < c->n_stripes; c->n_locks++) {
         hki_stripe *const s = &c->stripe[c->n_locks];
         s->first = c->n_locks;
-        s->last = whole ? parts : HKI_MIN(c->n_locks + 1, parts);
+        s->last = whole ? chunks : HKI_MIN(c->n_locks + 1, chunks);
         if (!hki_mutex_init(&s->lock))
             return hki_fail(HK_E_NO_MEMORY, "%s: mutex", c->base.name);
     }
@@ -57,8 +57,8 @@ static hk_status create_vectors(hki_local *c) {
     HKI_TRY(hki_zalloc_array(n, sizeof(float), &c->values));
     HKI_TRY(hki_zalloc_array((size_t)hki_layout_side_bytes(c->base.layout), 1,
                              &c->side));
-    HKI_TRY(
-        hki_zalloc_array(c->base.parts.count, sizeof *c->updates, &c->updates));
+    HKI_TRY(hki_zalloc_array(c->base.partition.count, sizeof *c->updates,
+                             &c->updates));
     if (m->flags & (HKI_METHOD_MEAN | HKI_METHOD_MOVING_MEAN))
         HKI_TRY(hki_zalloc_array(n, sizeof(float), &c->average));
     if (m->flags & HKI_METHOD_ROUND)
@@ -78,7 +78,7 @@ static hk_status restrict_outer(hki_local *c) {
     HKI_FREED unsigned char *mask = NULL;
     HKI_TRY(hki_alloc_array(n, 1, &mask));
     for (size_t i = 0; i < n; i++)
-        mask[i] = c->base.parts.share[i] == HK_SHARE_EXCHANGE;
+        mask[i] = c->base.partition.share[i] == HK_SHARE_EXCHANGE;
     return hk_optimizer_select(c->outer, mask);
 }
 
@@ -313,7 +313,8 @@ static hk_status add_vector(const hki_local *c, const char *prefix,
     const hk_layout *const l = c->base.layout;
     for (size_t i = 0; vector != NULL && i < hki_layout_entry_count(l); i++) {
         const hk_entry *const e = hk_layout_entry(l, i);
-        if (e->dtype == HK_F32 && c->base.parts.share[i] == HK_SHARE_EXCHANGE)
+        if (e->dtype == HK_F32 &&
+            c->base.partition.share[i] == HK_SHARE_EXCHANGE)
             HKI_TRY(hki_names_add(map, HK_F32, e->shape, vector + e->offset,
                                   "center/%s/%s", e->name, prefix));
     }
@@ -339,7 +340,7 @@ static hk_status local_variables(hk_center *base, hk_name_map *map) {
     if (c->average != NULL || c->momentum != NULL)
         HKI_TRY(hki_names_add(
             map, HK_I64,
-            hk_shape_make(1, (int64_t[]){(int64_t)c->base.parts.count}),
+            hk_shape_make(1, (int64_t[]){(int64_t)c->base.partition.count}),
             c->updates, "center/updates"));
     return add_outer(c, map);
 }
@@ -389,7 +390,8 @@ hk_status hk_center_create_local(const hk_center_options *opt,
     c->quorum = o.quorum;
     c->staleness = o.staleness;
     c->average_rate = o.average_rate;
-    hk_status s = hki_center_base_init(&c->base, &local_ops, &o, layout);
+    hk_status s = hki_center_base_init(&c->base, &local_ops, &o, layout,
+                                       HKI_TABLES_WITH_OTHERS, 1);
     if (s == HK_OK)
         s = build(c, &o);
     if (s != HK_OK) {

@@ -3,7 +3,7 @@
 // the center's values beside it. It is asked for with all stripes held and goes
 // on when they are let go; whoever comes from the host waits, and gets what is
 // newer there.
-#include "elastic/local.h"
+#include "center/local.h"
 
 hk_status hki_local_settle(hki_local *c) {
     return c->shared != NULL ? c->device->shared_wait(c->shared) : HK_OK;
@@ -19,11 +19,11 @@ void hki_local_leave_device(hki_local *c) {
 
 // The vector in as few pieces as its fates allow.
 static hk_status make_spans(hki_local *c) {
-    const hki_parts *const parts = &c->base.parts;
-    HKI_TRY(hki_zalloc_array(parts->count, sizeof *c->spans, &c->spans));
+    const hki_partition *const partition = &c->base.partition;
+    HKI_TRY(hki_zalloc_array(partition->count, sizeof *c->spans, &c->spans));
     c->n_spans = 0;
-    for (size_t i = 0; i < parts->count; i++) {
-        const hki_share_part *const p = &parts->part[i];
+    for (size_t i = 0; i < partition->count; i++) {
+        const hki_chunk_range *const p = &partition->chunk[i];
         const bool copied = p->share == HK_SHARE_COPY;
         hki_exchange_span *const last =
             c->n_spans > 0 ? &c->spans[c->n_spans - 1] : NULL;
@@ -77,7 +77,7 @@ static hk_status ask_device(hki_local *c, const device_arg *a) {
                                   .n_spans = c->n_spans,
                                   .alpha = (float)ex->alpha,
                                   .observed = ex->observe != NULL};
-    for (size_t i = 0; i < c->base.parts.count; i++)
+    for (size_t i = 0; i < c->base.partition.count; i++)
         c->updates[i]++;
     return a->at->ops->exchange(a->at, &job);
 }

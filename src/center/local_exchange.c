@@ -1,6 +1,6 @@
 // local_exchange.c - walks over the in-process center: exchange, pull,
 // snapshot, assign.
-#include "elastic/local.h"
+#include "center/local.h"
 
 // ---- walking ----------------------------------------------------------------
 
@@ -72,7 +72,7 @@ void hki_local_changed(hki_local *c, size_t part) {
     c->updates[part]++;
     if (c->average == NULL)
         return;
-    const hki_share_part *const p = &c->base.parts.part[part];
+    const hki_chunk_range *const p = &c->base.partition.chunk[part];
     const bool mean = (c->base.method->flags & HKI_METHOD_MEAN) != 0;
     const double a = mean ? 1.0 / (double)c->updates[part] : c->average_rate;
     c->k->follow(c->average + p->begin, c->values + p->begin, (float)a,
@@ -86,7 +86,7 @@ void hki_local_copy_side(hki_local *c, void *dst, const void *src, bool all) {
     for (size_t i = 0; i < hki_layout_entry_count(l); i++) {
         const hk_entry *const e = hk_layout_entry(l, i);
         if (e->dtype != HK_F32 &&
-            (all || c->base.parts.share[i] == HK_SHARE_COPY))
+            (all || c->base.partition.share[i] == HK_SHARE_COPY))
             memcpy((char *)dst + e->offset, (const char *)src + e->offset,
                    (size_t)e->count * hk_dtype_size(e->dtype));
     }
@@ -111,14 +111,14 @@ static void copy_floats(float *dst, const float *src, int64_t n) {
 }
 
 static void elastic_part(hki_local *c, hki_exchange *ex,
-                         const hki_share_part *p) {
+                         const hki_chunk_range *p) {
     const int64_t n = p->end - p->begin;
     float *const x = ex->x + p->begin, *const v = c->values + p->begin;
     const float alpha = (float)ex->alpha;
     if (ex->view != NULL)
         copy_floats(ex->view + p->begin, v, n);
     if (ex->diff != NULL)
-        c->k->difference(x, v, ex->diff + p->begin, alpha, n);
+        c->k->elastic_difference(x, v, ex->diff + p->begin, alpha, n);
     else if (c->check)
         atomic_fetch_add(&c->faults,
                          (uint64_t)c->k->elastic_checked(x, v, alpha, n));
@@ -127,7 +127,7 @@ static void elastic_part(hki_local *c, hki_exchange *ex,
 }
 
 static void delayed_part(hki_local *c, hki_exchange *ex, size_t part) {
-    const hki_share_part *const p = &c->base.parts.part[part];
+    const hki_chunk_range *const p = &c->base.partition.chunk[part];
     const hki_delayed k =
         hki_delayed_after(&c->delayed, (uint64_t)c->updates[part]);
     c->k->delayed(ex->x + p->begin, ex->view + p->begin, c->values + p->begin,
@@ -138,7 +138,7 @@ static void delayed_part(hki_local *c, hki_exchange *ex, size_t part) {
 // One part under an asynchronous rule without an outer optimizer.
 static void exchange_part(hki_local *c, hki_exchange *ex, size_t part) {
     const hki_method *const m = c->base.method;
-    const hki_share_part *const p = &c->base.parts.part[part];
+    const hki_chunk_range *const p = &c->base.partition.chunk[part];
     const int64_t n = p->end - p->begin;
     float *const x = ex->x + p->begin, *const v = c->values + p->begin;
     if (p->share == HK_SHARE_COPY) {
@@ -174,7 +174,7 @@ static hk_status visit_exchange(hki_local *c, void *arg, const hki_stripe *s) {
 static void clear_diff(const hki_local *c, const hki_exchange *ex, size_t first,
                        size_t last) {
     for (size_t i = first; ex->diff != NULL && i < last; i++) {
-        const hki_share_part *const p = &c->base.parts.part[i];
+        const hki_chunk_range *const p = &c->base.partition.chunk[i];
         if (p->share == HK_SHARE_EXCHANGE)
             memset(ex->diff + p->begin, 0,
                    (size_t)(p->end - p->begin) * sizeof *ex->diff);
@@ -182,7 +182,7 @@ static void clear_diff(const hki_local *c, const hki_exchange *ex, size_t first,
 }
 
 // x, view := center.
-static void take_part(hki_local *c, const hki_share_part *p, float *x,
+static void take_part(hki_local *c, const hki_chunk_range *p, float *x,
                       float *view) {
     const int64_t n = p->end - p->begin;
     copy_floats(x + p->begin, c->values + p->begin, n);
@@ -196,7 +196,7 @@ static hk_status visit_outer(hki_local *c, void *arg, const hki_stripe *s) {
     const bool delta = c->base.method->worker == HKI_WORKER_DELTA;
     const int64_t n_train = hki_layout_train(c->base.layout);
     for (size_t i = s->first; i < s->last; i++) {
-        const hki_share_part *const p = &c->base.parts.part[i];
+        const hki_chunk_range *const p = &c->base.partition.chunk[i];
         if (p->share == HK_SHARE_COPY || p->state) {
             exchange_part(c, ex, i);
             continue;
@@ -220,9 +220,9 @@ static hk_status visit_outer(hki_local *c, void *arg, const hki_stripe *s) {
                                    NULL));
     }
     for (size_t i = s->first; i < s->last; i++)
-        if (c->base.parts.part[i].share == HK_SHARE_EXCHANGE &&
-            !c->base.parts.part[i].state)
-            take_part(c, &c->base.parts.part[i], ex->x, ex->view);
+        if (c->base.partition.chunk[i].share == HK_SHARE_EXCHANGE &&
+            !c->base.partition.chunk[i].state)
+            take_part(c, &c->base.partition.chunk[i], ex->x, ex->view);
     return HK_OK;
 }
 
@@ -316,7 +316,7 @@ hk_status hki_local_exchange(hk_center *base, hki_member m, hki_exchange *ex) {
     else if (s == HK_OK)
         exchange_free(c, &a);
     if (s != HK_OK) {
-        clear_diff(c, ex, a.done, base->parts.count);
+        clear_diff(c, ex, a.done, base->partition.count);
         return s;
     }
     return check_faults(c, m);
@@ -344,7 +344,7 @@ static void begin_pull(hki_local *c, void *arg) {
 static hk_status visit_pull(hki_local *c, void *arg, const hki_stripe *s) {
     copy_arg *const a = arg;
     for (size_t i = s->first; i < s->last; i++) {
-        const hki_share_part *const p = &c->base.parts.part[i];
+        const hki_chunk_range *const p = &c->base.partition.chunk[i];
         if (p->share == HK_SHARE_EXCHANGE || !a->exchanged_only)
             take_part(c, p, a->x, a->view);
     }
@@ -389,7 +389,7 @@ hk_status hki_local_pull(hk_center *base, hki_member m, float *x, float *view,
 static void copy_unshared(const hki_local *c, float *dst, const float *src) {
     for (size_t i = 0; i < hki_layout_entry_count(c->base.layout); i++) {
         const hk_entry *const e = hk_layout_entry(c->base.layout, i);
-        if (e->dtype == HK_F32 && c->base.parts.share[i] == HK_SHARE_LOCAL)
+        if (e->dtype == HK_F32 && c->base.partition.share[i] == HK_SHARE_LOCAL)
             copy_floats(dst + e->offset, src + e->offset, e->count);
     }
 }
@@ -405,7 +405,7 @@ static void begin_snapshot(hki_local *c, void *arg) {
 static hk_status visit_snapshot(hki_local *c, void *arg, const hki_stripe *s) {
     copy_arg *const a = arg;
     for (size_t i = s->first; i < s->last; i++) {
-        const hki_share_part *const p = &c->base.parts.part[i];
+        const hki_chunk_range *const p = &c->base.partition.chunk[i];
         copy_floats(a->x + p->begin, a->from + p->begin, p->end - p->begin);
     }
     return HK_OK;
@@ -446,7 +446,7 @@ static void begin_fill(hki_local *c, void *arg) {
 static hk_status visit_fill(hki_local *c, void *arg, const hki_stripe *s) {
     const copy_arg *const a = arg;
     for (size_t i = s->first; i < s->last; i++) {
-        const hki_share_part *const p = &c->base.parts.part[i];
+        const hki_chunk_range *const p = &c->base.partition.chunk[i];
         const int64_t n = p->end - p->begin;
         copy_floats(c->values + p->begin, a->from + p->begin, n);
         if (c->average != NULL)

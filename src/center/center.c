@@ -1,6 +1,6 @@
 // center.c - the public calls of a center, over its table.
-#include "elastic/elastic.h"
-#include "elastic/turn.h"
+#include "center/center.h"
+#include "center/turn.h"
 
 static const hk_center_options defaults = {
     .struct_size = sizeof defaults,
@@ -48,18 +48,22 @@ hk_status hki_center_options_check(const hk_center_options *src,
 }
 
 hk_status hki_center_base_init(hk_center *c, const hki_center_ops *ops,
-                               const hk_center_options *opt,
-                               hk_layout *layout) {
+                               const hk_center_options *opt, hk_layout *layout,
+                               hki_partition_tables tables, uint32_t n_shards) {
+    HKI_FREED hk_share *share = NULL;
     c->ops = ops;
     c->method = hki_method_get(opt->method);
     c->layout = hk_layout_retain(layout);
     HKI_TRY(hki_strdup(opt->name != NULL ? opt->name : "center", &c->name));
-    return hki_parts_init(&c->parts, layout, (int64_t)opt->chunk_kib * 256,
-                          opt->share, opt->share_user, c->name);
+    HKI_TRY(hki_shares_decide(layout, opt->share, opt->share_user, c->name,
+                              &share));
+    return hki_partition_init(&c->partition, layout, share,
+                              (int64_t)opt->chunk_kib * 256, tables, n_shards,
+                              c->name);
 }
 
 void hki_center_base_deinit(hk_center *c) {
-    hki_parts_deinit(&c->parts);
+    hki_partition_deinit(&c->partition);
     hk_layout_release(c->layout);
     hki_free(c->name);
 }
@@ -72,7 +76,7 @@ void hk_center_destroy(hk_center *c) {
 // What is the same for every center.
 static void add_common(const hk_center *c, hk_center_info *out) {
     out->layout = c->layout;
-    out->shares = c->parts.share;
+    out->shares = c->partition.share;
 }
 
 hk_status hk_center_get_info(hk_center *c, hk_center_info *out) {

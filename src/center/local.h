@@ -1,4 +1,4 @@
-// elastic/local.h - the in-process center, shared by the files that make it:
+// center/local.h - the in-process center, shared by the files that make it:
 // local.c (create, members, counters), local_exchange.c (everything that
 // walks over the vector), local_device.c (workers on a device), local_round.c
 // (synchronous rounds).
@@ -13,8 +13,8 @@
 #ifndef HKI_LOCAL_H
 #define HKI_LOCAL_H
 #include <stdatomic.h>
-#include "elastic/elastic.h"
-#include "elastic/turn.h"
+#include "center/center.h"
+#include "center/turn.h"
 
 typedef struct hki_stripe {
     _Alignas(64) hki_mutex lock; // guards the values of its parts

@@ -5,7 +5,7 @@
 //     u32 zero | u64 n | n times u32 (event << 24 | worker) | u64 hash
 // The first worker is the one that gave the center its values (2^32 - 1:
 // nobody did).
-#include "elastic/turn.h"
+#include "center/turn.h"
 
 #define MAGIC UINT64_C(0x31524544524f4b48) // "HKORDER1"
 #define NOBODY UINT32_MAX

@@ -1,4 +1,4 @@
-// elastic/turn.h - in which order workers touch a center.
+// center/turn.h - in which order workers touch a center.
 //
 // What changes or reads the center on behalf of a worker is an event: join,
 // pull, exchange (or contribution to a round), leave. An event takes its turn
@@ -6,7 +6,7 @@
 // order is safe (the first lock of the center is held).
 #ifndef HKI_TURN_H
 #define HKI_TURN_H
-#include "elastic/elastic.h"
+#include "center/center.h"
 
 // Round-robin: an id has a seat while it is expected or has joined, and only
 // the id `next` may enter; leaving the turn passes `next` on to the following

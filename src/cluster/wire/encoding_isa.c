@@ -1,97 +1,7 @@
-// chunk_kernels_isa.c - chunk kernels, once per instruction-set level.
-#include "cluster/wire/chunk_kernels.h"
+// encoding_isa.c - kernels of the encodings, once per instruction-set level.
+#include "cluster/wire/encoding.h"
 
 #define SIMD _Pragma("omp simd")
-#define LANES 64
-
-static void difference(const float *x, const float *c, float *d, float alpha,
-                       int64_t n) {
-    SIMD for (int64_t i = 0; i < n; i++) d[i] = alpha * (x[i] - c[i]);
-}
-
-static void pull(float *x, const float *c, float *d, float alpha, int64_t n) {
-    SIMD for (int64_t i = 0; i < n; i++) {
-        const float xi = x[i];
-        const float v = alpha * (xi - c[i]);
-        d[i] = v;
-        x[i] = xi - v;
-    }
-}
-
-static void subtract(float *x, const float *d, int64_t n) {
-    SIMD for (int64_t i = 0; i < n; i++) x[i] -= d[i];
-}
-
-static void delta(const float *x, float *view, const float *c, float *d,
-                  int64_t n) {
-    SIMD for (int64_t i = 0; i < n; i++) {
-        const float v = x[i] - view[i];
-        view[i] = c[i];
-        d[i] = v;
-    }
-}
-
-static void meet(const float *x, float *view, const float *c, float *d, float a,
-                 int64_t n) {
-    SIMD for (int64_t i = 0; i < n; i++) {
-        const float v = c[i];
-        view[i] = v;
-        d[i] = a * (x[i] - v);
-    }
-}
-
-static void follow(float *x, float *view, const float *d, int64_t n) {
-    SIMD for (int64_t i = 0; i < n; i++) {
-        const float v = view[i] + d[i];
-        view[i] = v;
-        x[i] = v;
-    }
-}
-
-static void push(const float *x, float *view, float *d, int64_t n) {
-    SIMD for (int64_t i = 0; i < n; i++) {
-        d[i] = view[i] - x[i];
-        view[i] = x[i];
-    }
-}
-
-// Sums of squares run in as many lanes: one would wait for each of its
-// additions. Neighbours, not quarters of the chunk: streams that lie a multiple
-// of 4 KiB apart fall into one set of the first cache, which holds 8 lines on
-// some processors.
-static double sum_of(const float s[LANES]) {
-    double sum = 0;
-    for (int j = 0; j < LANES; j++)
-        sum += (double)s[j];
-    return sum;
-}
-
-static double add(float *c, const float *d, int64_t n) {
-    float s[LANES] = {0};
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        SIMD for (int j = 0; j < LANES; j++) {
-            const float v = d[i + j];
-            c[i + j] += v;
-            s[j] += v * v;
-        }
-    for (; i < n; i++) {
-        const float v = d[i];
-        c[i] += v;
-        s[0] += v * v;
-    }
-    return sum_of(s);
-}
-
-static double squares(const float *d, int64_t n) {
-    float s[LANES] = {0};
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        SIMD for (int j = 0; j < LANES; j++) s[j] += d[i + j] * d[i + j];
-    for (; i < n; i++)
-        s[0] += d[i] * d[i];
-    return sum_of(s);
-}
 
 static uint32_t bits_of(float v) {
     uint32_t b;
@@ -195,16 +105,7 @@ static void from_int8(float *d, const float *scale, const int8_t *q,
     }
 }
 
-const hki_cluster_kernels HKI_ISA_NAME(hki_cluster_kernels_table) = {
-    .difference = difference,
-    .pull = pull,
-    .subtract = subtract,
-    .delta = delta,
-    .meet = meet,
-    .follow = follow,
-    .push = push,
-    .add = add,
-    .squares = squares,
+const hki_encoding_kernels HKI_ISA_NAME(hki_encoding_kernels_table) = {
     .to_bf16 = to_bf16,
     .to_int8 = to_int8,
     .halve = halve,
