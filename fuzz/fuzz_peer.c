@@ -197,7 +197,7 @@ static void resume(peer *p) {
 }
 
 static bool is_round(const peer *p) {
-    return (p->shard->method->flags & HKI_METHOD_ROUND) != 0;
+    return p->shard->method->rounds;
 }
 
 static void begin(peer *p) {
@@ -531,8 +531,8 @@ static void exchange(hk_center *c, hki_member m, float *x, float *view,
                        .steps_done = 1,
                        .deadline_ns = hki_deadline(5000),
                        .use_locking = true};
-    const bool round = (c->method->flags & HKI_METHOD_ROUND) != 0;
-    if (c->method->flags & HKI_METHOD_VIEW)
+    const bool round = c->method->rounds;
+    if (c->method->keeps_view)
         ex.view = view;
     must(round ? c->ops->push_round(c, m, &ex) : c->ops->exchange(c, m, &ex),
          "exchange");

@@ -78,7 +78,7 @@ static inline void open_ground(ground *g, hk_center_server_options *o) {
 static inline hk_status exchange(ground *g, hk_center *c, hki_member m,
                                  float *x) {
     (void)g;
-    const bool round = (c->method->flags & HKI_METHOD_ROUND) != 0;
+    const bool round = c->method->rounds;
     hki_exchange ex = {.x = x,
                        .rate = 0.5,
                        .fast_rate = 0.1,

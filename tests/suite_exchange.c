@@ -262,7 +262,7 @@ static void open_runner(runner *r, const place *p, const exchange_plan *plan,
                         hk_layout *l, hk_center *c) {
     const hki_method *const m = hki_method_get(plan->center->method);
     hk_elastic_options o;
-    elastic_options(&o, 2, m->flags & HKI_METHOD_NO_LOCAL ? 1 : 2);
+    elastic_options(&o, 2, m->no_local ? 1 : 2);
     o.telemetry = p->telemetry;
     o.wait_ms = 20000;
     o.side = &r->side;
@@ -307,7 +307,7 @@ static void read_outcome(hk_center *c, const hki_method *m, outcome *out) {
     assert_ok(hki_zalloc_array(out->n, sizeof(float), &out->center));
     assert_ok(hk_center_snapshot(c, HK_CENTER_VALUES, 10000, out->center,
                                  &out->side, &out->info));
-    if (!(m->flags & (HKI_METHOD_MEAN | HKI_METHOD_MOVING_MEAN)))
+    if (m->average == HKI_AVERAGE_NONE)
         return;
     assert_ok(hki_zalloc_array(out->n, sizeof(float), &out->average));
     assert_ok(hk_center_snapshot(c, HK_CENTER_AVERAGE, 10000, out->average,
@@ -331,7 +331,7 @@ void suite_exchange_run(const place *p, const exchange_plan *plan,
         r[0].watch = v.center;
         assert_ok(hki_zalloc_array(out->n, sizeof(float), &r[0].copy));
     }
-    run_all(r, (m->flags & HKI_METHOD_ROUND) != 0);
+    run_all(r, m->rounds);
     for (size_t i = 0; i < 2; i++)
         assert_ok(hk_elastic_get_stats(r[i].w.e, &out->stats[i]));
     for (size_t i = 0; i < 2; i++)
@@ -366,8 +366,7 @@ void suite_exchange_options(hk_method m, hk_center_options *o,
                                                  : HK_OPT_MOMENTUM);
     outer->learning_rate = 0.25;
     outer->momentum = 0.5;
-    const uint32_t flags = hki_method_get(m)->flags;
-    if (flags & HKI_METHOD_NEEDS_OUTER)
+    if (hki_method_get(m)->gradients)
         o->outer = outer;
 }
 

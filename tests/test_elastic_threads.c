@@ -107,7 +107,7 @@ static void crowd_open(crowd *k, const hk_center_options *co) {
                      .steps = 40,
                      .lives = 1,
                      .leaves = true,
-                     .ones = k->c->method->worker == HKI_WORKER_DELTA,
+                     .ones = k->c->method->keeps_view,
                      .seed = 1};
         elastic_options(&p->opt, MANY, 2);
         p->opt.wait_ms = 60000;

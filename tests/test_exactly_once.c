@@ -69,7 +69,7 @@ static struct {
 } setup_of;
 
 static bool is_round(void) {
-    return (hki_method_get(setup_of.method)->flags & HKI_METHOD_ROUND) != 0;
+    return hki_method_get(setup_of.method)->rounds;
 }
 
 // ---- dying ------------------------------------------------------------------
@@ -211,7 +211,7 @@ static hk_center *connect_center(hk_layout *l, const hki_tap *tap) {
 
 // What averages of rounds start from has to move by itself.
 static float first_value(void) {
-    return hki_method_get(setup_of.method)->center == HKI_CENTER_ROUND_OUTER;
+    return hki_method_get(setup_of.method)->outer == HKI_OUTER_ROUND;
 }
 
 // What came of the exchange that a worker died in: the center knows.
@@ -311,14 +311,10 @@ static void step_beyond(void *user, int64_t begin, int64_t end, const float *x,
 
 // How far the workers of a round go: where it is averaged, all as far.
 static float choose_step(hki_rng *rng) {
-    switch (hki_method_get(setup_of.method)->center) {
-    case HKI_CENTER_ROUND_SUM:
+    const hki_method *const m = hki_method_get(setup_of.method);
+    if (m->elastic)
         return (float)(1 + hki_rng_below(rng, 7));
-    case HKI_CENTER_ROUND_MEAN:
-        return 1;
-    default:
-        return 0;
-    }
+    return m->outer == HKI_OUTER_NONE ? 1 : 0;
 }
 
 static hk_status join_in(hk_center *c, hki_member m, uint32_t id, vectors *v) {
@@ -545,22 +541,22 @@ static void turn(uint64_t rounds, double out[2]) {
 // A chunk's float `at` in every vector that the method keeps.
 static void check_float(const hki_shard *s, uint32_t chunk, int64_t at) {
     const double c = (double)*hki_shard_at(s, 0, at), sum = handed_in(chunk);
-    const hki_center_rule rule = s->method->center;
+    const hki_method *const m = s->method;
     double more = 0, expected = sum, slot = 0, expected_slot = 0, circle[2];
-    if (rule == HKI_CENTER_ROUND_SUM) // the rest is in a round that is open
+    if (m->rounds && m->elastic) // the rest is in a round that is open
         more = (double)*hki_shard_at(s, 1, at);
     // Rounds to which somebody brought this chunk.
     const uint64_t rounds =
         s->file.chunk[chunk - s->partition.first[s->shard]].updates;
-    if (rule == HKI_CENTER_ROUND_MEAN)
+    if (m->rounds && m->values && m->outer == HKI_OUTER_NONE)
         expected = (double)rounds;
-    if (rule == HKI_CENTER_ROUND_OUTER) {
+    if (m->outer == HKI_OUTER_ROUND) {
         turn(rounds, circle);
         expected = circle[0];
         slot = (double)*hki_shard_at(s, 2, at);
         expected_slot = circle[1];
     }
-    if (rule == HKI_CENTER_OUTER && setup_of.outer == HK_OPT_MOMENTUM) {
+    if (m->outer == HKI_OUTER_EXCHANGE && setup_of.outer == HK_OPT_MOMENTUM) {
         expected = 0; // at rate 0
         slot = (double)*hki_shard_at(s, 1, at);
         expected_slot = -sum;
@@ -628,7 +624,7 @@ static void configure(uint32_t n_workers, uint32_t n_shards, uint32_t n_chunks,
 // Additions are the only ones that can be caught in the middle.
 static bool has_point(int point) {
     return point != HKI_POINT_HALF ||
-           hki_method_get(setup_of.method)->center == HKI_CENTER_ADD;
+           hki_method_get(setup_of.method)->reads_once;
 }
 
 // Dies when exactly so many bytes of an exchange have gone one way.

@@ -96,11 +96,11 @@ typedef struct bits_case {
 } bits_case;
 
 static bool has_outer(const hki_method *m) {
-    return m->center == HKI_CENTER_OUTER || m->center == HKI_CENTER_ROUND_OUTER;
+    return m->outer == HKI_OUTER_EXCHANGE || m->outer == HKI_OUTER_ROUND;
 }
 
 static bool needs_outer(const hki_method *m) {
-    return (m->flags & HKI_METHOD_NEEDS_OUTER) != 0;
+    return m->gradients;
 }
 
 // The one that goes over all transports.

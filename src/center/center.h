@@ -3,9 +3,8 @@
 //
 // A worker (hk_elastic) works against a center through hki_center_ops only;
 // the in-process center and remote ones implement the same table and pass
-// the same suite (tests/suite_center.c). A method is one entry of a const
-// table: how d comes from x and c (worker rule) and what the center does with
-// it (center rule).
+// the same suite (tests/suite_center.c). A method is one row of the table in
+// methods.c, which both kinds of center call.
 #ifndef HKI_CENTER_H
 #define HKI_CENTER_H
 #include "backend/vector.h"
@@ -18,46 +17,112 @@ HKI_SCOPED_HANDLE(hk_center, hk_center_destroy)
 
 // ---- methods ----------------------------------------------------------------
 
-typedef enum hki_worker_rule {
-    HKI_WORKER_ELASTIC,  // d = alpha (x - c); x -= d
-    HKI_WORKER_DELTA,    // d = x - view; x, view := c afterwards
-    HKI_WORKER_VALUE,    // d = x; x, view := c afterwards
-    HKI_WORKER_GRADIENT, // d = accumulated gradient; x := c afterwards
-} hki_worker_rule;
+typedef struct hki_method hki_method;
 
-typedef enum hki_center_rule {
-    HKI_CENTER_ADD,         // c += d
-    HKI_CENTER_OUTER,       // c := outer optimizer (gradient -d, or d)
-    HKI_CENTER_DELAYED,     // c := delayed Nesterov step
-    HKI_CENTER_ROUND_SUM,   // c += sum of d, once all are there
-    HKI_CENTER_ROUND_MEAN,  // c := mean of d
-    HKI_CENTER_ROUND_OUTER, // c := outer optimizer (gradient: mean of c - x)
-} hki_center_rule;
+// The worker's side of an exchange of one chunk. Addresses are of the chunk's
+// first float.
+typedef struct hki_worker_half {
+    const hki_exchange_kernels *k;
+    int64_t n;
+    bool state;    // float state, not trainable
+    uint32_t live; // workers
+    float alpha;   // in force
+    float *x;
+    float *view;       // the worker's last view; NULL: it keeps none
+    float *diff;       // elastic only; non-NULL: takes d, x stays. May be x.
+    const float *grad; // accumulated gradient
+    // With a center elsewhere: its values, and d for it, which may share
+    // memory. encode turns d into what its short form stands for; NULL: d is
+    // sent as it is.
+    const float *c;
+    float *d;
+    void (*encode)(void *user, float *d, int64_t n);
+    void *user;
+} hki_worker_half;
 
-typedef enum hki_method_flags {
-    HKI_METHOD_VIEW = 1,         // the worker keeps its last view
-    HKI_METHOD_ROUND = 2,        // exchange by push_round
-    HKI_METHOD_NO_LOCAL = 4,     // no inner step
-    HKI_METHOD_NEEDS_OUTER = 8,  // the user has to name the outer optimizer
-    HKI_METHOD_DROP_STALE = 16,  // old gradients are not applied
-    HKI_METHOD_FAST_RATE = 32,   // outer rate and gradient in units of the
-                                 // inner rate (SlowMo)
-    HKI_METHOD_MEAN = 64,        // keeps the mean of all c
-    HKI_METHOD_MOVING_MEAN = 128 // keeps a moving average of c
-} hki_method_flags;
+#define HKI_MAX_KEPT 2 // vectors of a method beside the center's values
 
-typedef struct hki_method {
+// The center's side. What changes is under the chunk's lock.
+typedef struct hki_center_half {
+    const hki_method *method;
+    const hki_exchange_kernels *k;
+    int64_t n;
+    bool state;
+    uint32_t live;
+    float *c;                  // the center's values
+    float *kept[HKI_MAX_KEPT]; // see hki_method
+    uint64_t *updates;         // of this chunk
+    double average_rate;
+    const hki_delayed *delayed;
+    float *scratch; // n floats; takes the gradient of a step that the caller
+                    // makes
+    // A step of the outer optimizer on this chunk; NULL: the caller makes it,
+    // on the whole vector.
+    hk_status (*outer)(void *user, float *gradient);
+    // Called when half of the chunk has been changed; NULL: not.
+    void (*halfway)(void *user);
+    void *user;
+    uint64_t *faults; // takes the elements that did not conserve x + c; NULL:
+                      // nobody looks
+} hki_center_half;
+
+typedef enum hki_outer_use {
+    HKI_OUTER_NONE,
+    HKI_OUTER_EXCHANGE, // an optimizer's step with each exchange
+    HKI_OUTER_ROUND,    // with each round
+    HKI_OUTER_DELAYED   // the delayed Nesterov step: no optimizer, its rates
+} hki_outer_use;
+
+typedef enum hki_average {
+    HKI_AVERAGE_NONE,
+    HKI_AVERAGE_MEAN,  // of all values that the center has had
+    HKI_AVERAGE_MOVING // exponential, of the center's values
+} hki_average;
+
+// One row of the table in methods.c, where all that a method computes is. An
+// exchange is made of the worker's half, whose d goes to the center, and the
+// center's half; with a center in this process both are made at once.
+struct hki_method {
     hk_method id;
     const char *name;
-    hki_worker_rule worker;
-    hki_center_rule center;
-    uint32_t flags;
+
+    // d for the center, and the move of x that belongs to it.
+    void (*worker_half)(const hki_worker_half *w);
+    // Takes worker_half back where the center has not taken d; x as it is now.
+    // NULL: there is nothing to take back.
+    void (*worker_undo)(const hki_worker_half *w);
+    // The center takes d, which may be changed unless reads_once. *squares: the
+    // sum of the squares of d, where reads_once.
+    hk_status (*center_half)(const hki_center_half *h, float *d,
+                             double *squares);
+    // Both halves; w->c and w->d are not used.
+    void (*exchange_in_place)(const hki_center_half *h,
+                              const hki_worker_half *w);
+    // The end of a round to which `count` workers have contributed.
+    hk_status (*close_round)(const hki_center_half *h, uint32_t count);
+
+    bool rounds;         // synchronous: exchanges are contributions to rounds
+    bool elastic;        // moving_rate applies; x moves by d alone
+    bool asks;           // worker_half needs the center's values; otherwise the
+                         // worker takes those that the center answers with
+    bool values;         // d is x itself
+    bool gradients;      // d is the sum of the gradients
+    bool reads_once;     // center_half reads d once
+    bool keeps_view;     // the worker keeps its last view
+    bool no_local;       // workers make no steps of their own
+    bool drops_stale;    // gradients that are too old are not applied
+    bool fast_rate;      // outer rate and gradient in units of the inner rate
+    hki_average average; // what kept[0] is
+    hki_outer_use outer;
+    // Names of the vectors kept beside the values; "": not in checkpoints.
+    const char *kept[HKI_MAX_KEPT];
+
     uint32_t period; // default
     // Default outer optimizer: momentum (Nesterov or not). A momentum of -1
-    // stands for 1 - 1 / workers.
+    // stands for 1 - 1 / workers; a rate of 0: the user has to name one.
     double outer_rate, outer_momentum;
     uint32_t outer_nesterov;
-} hki_method;
+};
 
 // What a worker may send along with its differences. Inner learning rates that
 // SlowMo divides by; a round whose rate is below the least (a schedule may
@@ -66,10 +131,16 @@ typedef struct hki_method {
 #define HKI_FAST_RATE_LEAST 1e-12
 #define HKI_FAST_RATE_MOST 1e6
 #define HKI_GRAD_SCALE_MOST 1e6
-// HK_E_RANGE for a rate that the method's outer step cannot take. what: names
-// the center; round: in the message.
-hk_status hki_fast_rate_check(const hki_method *m, double rate,
-                              const char *what, uint64_t round);
+
+// What the contributions to a round sum up to.
+typedef struct hki_outer_sum {
+    float *values, *sum;
+    int64_t n, room;   // floats; with those of the line of 16 that they end in
+    uint32_t count;    // contributions
+    double fast_rate;  // the largest of the workers
+    double outer_rate; // as the user has set it
+    uint64_t round;
+} hki_outer_sum;
 
 // The outer optimizer of a center: what the user gave, or the method's own.
 hk_status hki_outer_options(const hk_center_options *opt, const char *name,
@@ -81,6 +152,14 @@ hk_status hki_delayed_init(const hk_center_options *opt,
                            hki_delayed *out);
 hki_delayed hki_delayed_after(const hki_delayed *d, uint64_t updates);
 const hki_method *hki_method_get(hk_method id); // NULL: unknown
+uint32_t hki_method_kept(const hki_method *m);  // vectors beside the values
+// What follows a change of a chunk's values.
+void hki_center_changed(const hki_center_half *h);
+// The step of an outer optimizer at the end of a round; the sum is 0
+// afterwards. HK_E_RANGE: the method cannot take fast_rate, and nothing has
+// changed. what: names the center.
+hk_status hki_outer_round(const hki_method *m, hk_optimizer *o,
+                          const hki_outer_sum *sum, const char *what);
 
 // ---- the partition of the vector ----------------------------------------------
 
@@ -135,6 +214,9 @@ hk_status hki_partition_init(hki_partition *d, const hk_layout *l,
                              const char *what);
 void hki_partition_deinit(hki_partition *d);
 
+// Is d of a chunk the worker's x, not a difference?
+bool hki_chunk_is_value(const hki_method *m, const hki_chunk_range *c);
+
 // Copies the integer entries with HK_SHARE_COPY between two blocks of side
 // values, or all of them.
 void hki_side_copy(const hk_layout *l, const hk_share *share, void *dst,
@@ -166,7 +248,7 @@ typedef struct hki_touched {
 typedef struct hki_exchange {
     // The worker's vectors, the layout's n floats.
     float *x;
-    float *view;         // required by HKI_METHOD_VIEW; else NULL, or receives
+    float *view;         // required by keeps_view; else NULL, or receives
                          // the center as it was before
     float *diff;         // elastic only; non-NULL: takes d, x stays. May be x.
     const float *before; // exchange_at with observe: x before its last step
@@ -174,7 +256,7 @@ typedef struct hki_exchange {
     const void *side;    // NULL: not exchanged
     double rate;         // alpha; with per_live alpha times workers
     double grad_scale;   // multiplies grad
-    double fast_rate;    // inner learning rate (HKI_METHOD_FAST_RATE)
+    double fast_rate;    // inner learning rate
     int64_t steps_done;  // local steps since the last exchange
     double first_loss;   // of this worker; 0: unknown
     int64_t deadline_ns; // of every wait

@@ -15,11 +15,9 @@ static void local_destroy(hk_center *base) {
     hki_turn_deinit(&c->turn);
     hk_optimizer_destroy(c->outer);
     hki_free(c->values);
-    hki_free(c->average);
-    hki_free(c->sum);
+    for (size_t i = 0; i < HKI_COUNT(c->kept); i++)
+        hki_free(c->kept[i]);
     hki_free(c->gradient);
-    hki_free(c->momentum);
-    hki_free(c->buffer);
     hki_free(c->side);
     hki_free(c->updates);
     hki_free(c->stripe);
@@ -35,8 +33,7 @@ static hk_status create_locks(hki_local *c) {
     HKI_TRY(hki_cond_init(&c->changed, c->base.name));
     c->has_changed = true;
     // An outer optimizer steps over all values at once: one stripe.
-    const bool whole = c->base.method->center == HKI_CENTER_OUTER ||
-                       c->base.method->center == HKI_CENTER_ROUND_OUTER;
+    const bool whole = hki_local_steps(c);
     const size_t chunks = c->base.partition.count;
     c->n_stripes = whole ? 1 : HKI_MAX(chunks, (size_t)1);
     HKI_TRY(hki_zalloc_array(c->n_stripes, sizeof *c->stripe, &c->stripe));
@@ -59,17 +56,11 @@ static hk_status create_vectors(hki_local *c) {
                              &c->side));
     HKI_TRY(hki_zalloc_array(c->base.partition.count, sizeof *c->updates,
                              &c->updates));
-    if (m->flags & (HKI_METHOD_MEAN | HKI_METHOD_MOVING_MEAN))
-        HKI_TRY(hki_zalloc_array(n, sizeof(float), &c->average));
-    if (m->flags & HKI_METHOD_ROUND)
-        HKI_TRY(hki_zalloc_array(n, sizeof(float), &c->sum));
-    if (m->center == HKI_CENTER_OUTER && m->worker == HKI_WORKER_DELTA)
-        HKI_TRY(hki_zalloc_array(n_train, sizeof(float), &c->gradient));
-    if (m->center == HKI_CENTER_DELAYED) {
-        HKI_TRY(hki_zalloc_array(n, sizeof(float), &c->momentum));
-        HKI_TRY(hki_zalloc_array(n, sizeof(float), &c->buffer));
-    }
-    return HK_OK;
+    for (uint32_t i = 0; i < hki_method_kept(m); i++)
+        HKI_TRY(hki_zalloc_array(n, sizeof(float), &c->kept[i]));
+    return m->outer == HKI_OUTER_EXCHANGE && !m->gradients
+               ? hki_zalloc_array(n_train, sizeof(float), &c->gradient)
+               : HK_OK;
 }
 
 // Entries that are not exchanged stay out of the outer optimizer's steps.
@@ -84,13 +75,11 @@ static hk_status restrict_outer(hki_local *c) {
 
 static hk_status create_outer(hki_local *c, const hk_center_options *opt) {
     const hki_method *const m = c->base.method;
-    const bool delayed = m->center == HKI_CENTER_DELAYED;
-    if (!delayed && m->center != HKI_CENTER_OUTER &&
-        m->center != HKI_CENTER_ROUND_OUTER)
+    if (m->outer == HKI_OUTER_NONE)
         return HK_OK;
     hk_optimizer_options outer;
     HKI_TRY(hki_outer_options(opt, c->base.name, &outer));
-    if (delayed)
+    if (m->outer == HKI_OUTER_DELAYED)
         return hki_delayed_init(opt, &outer, c->base.name, &c->delayed);
     HKI_TRY(hk_optimizer_create(&outer, c->base.layout, &c->outer));
     c->outer_rate = hk_optimizer_rate(c->outer, 0);
@@ -333,11 +322,16 @@ static hk_status add_outer(hki_local *c, hk_name_map *map) {
 
 static hk_status local_variables(hk_center *base, hk_name_map *map) {
     hki_local *const c = (hki_local *)base;
-    HKI_TRY(add_vector(c, "average", c->average, map));
-    HKI_TRY(add_vector(c, "momentum", c->momentum, map));
-    HKI_TRY(add_vector(c, "momentum_buffer", c->buffer, map));
+    const hki_method *const m = base->method;
+    bool saved = false;
+    for (uint32_t i = 0; i < hki_method_kept(m); i++) {
+        if (m->kept[i][0] == '\0')
+            continue;
+        HKI_TRY(add_vector(c, m->kept[i], c->kept[i], map));
+        saved = true;
+    }
     // The mean of all centers and the delayed momentum count their updates.
-    if (c->average != NULL || c->momentum != NULL)
+    if (saved)
         HKI_TRY(hki_names_add(
             map, HK_I64,
             hk_shape_make(1, (int64_t[]){(int64_t)c->base.partition.count}),

@@ -55,9 +55,10 @@ typedef struct hki_local {
     hki_delayed delayed;
 
     // Guarded by the stripes; what a method does not need is NULL.
-    float *values, *average, *sum, *gradient, *momentum, *buffer;
-    unsigned char *side; // by the first stripe
-    uint64_t *updates;   // per part
+    float *values, *gradient;
+    float *kept[HKI_MAX_KEPT]; // of the method
+    unsigned char *side;       // by the first stripe
+    uint64_t *updates;         // per part
     hk_optimizer *outer;
     hki_stripe *stripe;
     size_t n_stripes, n_locks; // n_locks: initialised ones
@@ -104,15 +105,22 @@ hk_status hki_local_lock_stripe(hki_local *c, const hki_local_walk_state *w,
 // HK_E_STATE unless m is the latest incarnation of a live worker.
 hk_status hki_local_check(hki_local *c, hki_member m, const char *what);
 
-// Copies HK_SHARE_COPY entries (all: every entry) of the side block.
-void hki_local_copy_side(hki_local *c, void *dst, const void *src, bool all);
+// Integer entries that workers write go to the center; NULL: there are none.
+void hki_local_take_side(hki_local *c, const void *side);
 
 // Alpha, counters and staleness of one exchange, with its place in the order
 // fixed. changes: the center's version rises.
 void hki_local_begin(hki_local *c, hki_member m, hki_exchange *ex,
                      bool changes);
-// The average after a part has changed.
-void hki_local_changed(hki_local *c, size_t part);
+// Does an outer optimizer step on the whole vector?
+static inline bool hki_local_steps(const hki_local *c) {
+    const hki_outer_use use = c->base.method->outer;
+    return use == HKI_OUTER_EXCHANGE || use == HKI_OUTER_ROUND;
+}
+// The center's half of an exchange for a chunk.
+hki_center_half hki_local_half(hki_local *c, size_t chunk, uint32_t live);
+// One chunk of an exchange, or of a contribution to a round.
+void hki_local_exchange_chunk(hki_local *c, hki_exchange *ex, size_t chunk);
 
 hk_status hki_local_exchange(hk_center *c, hki_member m, hki_exchange *ex);
 // local_device.c

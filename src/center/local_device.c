@@ -56,8 +56,7 @@ static bool suits(const hki_local *c, const hki_exchange *ex,
                   const hki_place *at) {
     const hki_method *const m = c->base.method;
     return at->backend != NULL && at->backend->shared_create != NULL &&
-           m->worker == HKI_WORKER_ELASTIC && m->center == HKI_CENTER_ADD &&
-           c->average == NULL && !c->check && ex->use_locking;
+           m->elastic && !m->rounds && !c->check && ex->use_locking;
 }
 
 typedef struct device_arg {
@@ -89,7 +88,7 @@ static hk_status exchange_held(hki_local *c, device_arg *a, bool *taken) {
     if (!*taken)
         return HK_OK;
     hki_local_begin(c, a->m, a->ex, true);
-    hki_local_copy_side(c, c->side, a->ex->side, false);
+    hki_local_take_side(c, a->ex->side);
     return ask_device(c, a);
 }
 

@@ -55,7 +55,7 @@ void hki_local_begin(hki_local *c, hki_member m, hki_exchange *ex,
     const uint64_t version = atomic_load(&c->version);
     ex->staleness = version - atomic_load(&slot->seen);
     ex->dropped = false;
-    if (c->base.method->flags & HKI_METHOD_DROP_STALE)
+    if (c->base.method->drops_stale)
         ex->dropped = (int64_t)ex->staleness > c->staleness;
     if (ex->dropped)
         atomic_fetch_add(&c->stale, 1);
@@ -68,28 +68,15 @@ void hki_local_begin(hki_local *c, hki_member m, hki_exchange *ex,
         atomic_fetch_add(&c->global_step, ex->steps_done) + ex->steps_done;
 }
 
-void hki_local_changed(hki_local *c, size_t part) {
-    c->updates[part]++;
-    if (c->average == NULL)
-        return;
-    const hki_chunk_range *const p = &c->base.partition.chunk[part];
-    const bool mean = (c->base.method->flags & HKI_METHOD_MEAN) != 0;
-    const double a = mean ? 1.0 / (double)c->updates[part] : c->average_rate;
-    c->k->follow(c->average + p->begin, c->values + p->begin, (float)a,
-                 p->end - p->begin);
+// Either may be NULL.
+static void copy_side(const hki_local *c, void *dst, const void *src,
+                      bool all) {
+    if (dst != NULL && src != NULL)
+        hki_side_copy(c->base.layout, c->base.partition.share, dst, src, all);
 }
 
-void hki_local_copy_side(hki_local *c, void *dst, const void *src, bool all) {
-    if (dst == NULL || src == NULL)
-        return;
-    const hk_layout *const l = c->base.layout;
-    for (size_t i = 0; i < hki_layout_entry_count(l); i++) {
-        const hk_entry *const e = hk_layout_entry(l, i);
-        if (e->dtype != HK_F32 &&
-            (all || c->base.partition.share[i] == HK_SHARE_COPY))
-            memcpy((char *)dst + e->offset, (const char *)src + e->offset,
-                   (size_t)e->count * hk_dtype_size(e->dtype));
-    }
+void hki_local_take_side(hki_local *c, const void *side) {
+    copy_side(c, c->side, side, false);
 }
 
 // ---- exchange ---------------------------------------------------------------
@@ -103,69 +90,64 @@ typedef struct exchange_arg {
 static void begin_exchange(hki_local *c, void *arg) {
     exchange_arg *const a = arg;
     hki_local_begin(c, a->m, a->ex, true);
-    hki_local_copy_side(c, c->side, a->ex->side, false);
+    hki_local_take_side(c, a->ex->side);
 }
 
 static void copy_floats(float *dst, const float *src, int64_t n) {
     memcpy(dst, src, (size_t)n * sizeof *dst);
 }
 
-static void elastic_part(hki_local *c, hki_exchange *ex,
-                         const hki_chunk_range *p) {
-    const int64_t n = p->end - p->begin;
-    float *const x = ex->x + p->begin, *const v = c->values + p->begin;
-    const float alpha = (float)ex->alpha;
-    if (ex->view != NULL)
-        copy_floats(ex->view + p->begin, v, n);
-    if (ex->diff != NULL)
-        c->k->elastic_difference(x, v, ex->diff + p->begin, alpha, n);
-    else if (c->check)
-        atomic_fetch_add(&c->faults,
-                         (uint64_t)c->k->elastic_checked(x, v, alpha, n));
-    else
-        c->k->elastic(x, v, alpha, n);
+hki_center_half hki_local_half(hki_local *c, size_t chunk, uint32_t live) {
+    const hki_chunk_range *const p = &c->base.partition.chunk[chunk];
+    hki_center_half h = {.method = c->base.method,
+                         .k = c->k,
+                         .n = p->end - p->begin,
+                         .state = p->state,
+                         .live = live,
+                         .c = c->values + p->begin,
+                         .updates = &c->updates[chunk],
+                         .average_rate = c->average_rate,
+                         .delayed = &c->delayed};
+    for (size_t i = 0; i < HKI_COUNT(h.kept); i++)
+        h.kept[i] = c->kept[i] != NULL ? c->kept[i] + p->begin : NULL;
+    if (c->gradient != NULL && !p->state)
+        h.scratch = c->gradient + p->begin;
+    return h;
 }
 
-static void delayed_part(hki_local *c, hki_exchange *ex, size_t part) {
-    const hki_chunk_range *const p = &c->base.partition.chunk[part];
-    const hki_delayed k =
-        hki_delayed_after(&c->delayed, (uint64_t)c->updates[part]);
-    c->k->delayed(ex->x + p->begin, ex->view + p->begin, c->values + p->begin,
-                  c->momentum + p->begin, c->buffer + p->begin, &k,
-                  p->end - p->begin);
-}
-
-// One part under an asynchronous rule without an outer optimizer.
-static void exchange_part(hki_local *c, hki_exchange *ex, size_t part) {
+void hki_local_exchange_chunk(hki_local *c, hki_exchange *ex, size_t chunk) {
     const hki_method *const m = c->base.method;
-    const hki_chunk_range *const p = &c->base.partition.chunk[part];
-    const int64_t n = p->end - p->begin;
-    float *const x = ex->x + p->begin, *const v = c->values + p->begin;
+    const hki_chunk_range *const p = &c->base.partition.chunk[chunk];
+    float *const x = ex->x + p->begin;
+    hki_center_half h = hki_local_half(c, chunk, ex->live);
     if (p->share == HK_SHARE_COPY) {
-        copy_floats(v, x, n);
+        copy_floats(h.c, x, h.n);
         return;
     }
     if (ex->observe != NULL)
-        ex->observe(ex->user, p->begin, p->end, x, v);
-    if (m->worker == HKI_WORKER_ELASTIC) {
-        elastic_part(c, ex, p);
-    } else if (p->state) {
-        // Statistics are averaged over the workers, never summed.
-        c->k->meet(x, v, 1.0f / (float)ex->live, n);
-        if (ex->view != NULL)
-            copy_floats(ex->view + p->begin, v, n);
-    } else if (m->center == HKI_CENTER_DELAYED) {
-        delayed_part(c, ex, part);
-    } else {
-        c->k->delta(x, ex->view + p->begin, v, n);
-    }
-    hki_local_changed(c, part);
+        ex->observe(ex->user, p->begin, p->end, x, h.c);
+    uint64_t faults = 0;
+    h.faults = c->check ? &faults : NULL;
+    const hki_worker_half w = {
+        .k = c->k,
+        .n = h.n,
+        .state = p->state,
+        .live = ex->live,
+        .alpha = (float)ex->alpha,
+        .x = x,
+        .view = ex->view != NULL ? ex->view + p->begin : NULL,
+        .diff = ex->diff != NULL ? ex->diff + p->begin : NULL};
+    m->exchange_in_place(&h, &w);
+    if (faults > 0)
+        atomic_fetch_add(&c->faults, faults);
+    if (!m->rounds && (!hki_local_steps(c) || p->state))
+        hki_center_changed(&h);
 }
 
 static hk_status visit_exchange(hki_local *c, void *arg, const hki_stripe *s) {
     exchange_arg *const a = arg;
     for (size_t i = s->first; i < s->last; i++)
-        exchange_part(c, a->ex, i);
+        hki_local_exchange_chunk(c, a->ex, i);
     a->done = s->last;
     return HK_OK;
 }
@@ -193,28 +175,14 @@ static void take_part(hki_local *c, const hki_chunk_range *p, float *x,
 // The whole vector is one stripe: one step of the outer optimizer.
 static hk_status visit_outer(hki_local *c, void *arg, const hki_stripe *s) {
     hki_exchange *const ex = ((exchange_arg *)arg)->ex;
-    const bool delta = c->base.method->worker == HKI_WORKER_DELTA;
+    const bool gradients = c->base.method->gradients;
     const int64_t n_train = hki_layout_train(c->base.layout);
-    for (size_t i = s->first; i < s->last; i++) {
-        const hki_chunk_range *const p = &c->base.partition.chunk[i];
-        if (p->share == HK_SHARE_COPY || p->state) {
-            exchange_part(c, ex, i);
-            continue;
-        }
-        if (ex->observe != NULL)
-            ex->observe(ex->user, p->begin, p->end, ex->x + p->begin,
-                        c->values + p->begin);
-        if (delta) {
-            float *const g = c->gradient + p->begin;
-            memset(g, 0, (size_t)(p->end - p->begin) * sizeof *g);
-            c->k->add_difference(g, ex->view + p->begin, ex->x + p->begin,
-                                 p->end - p->begin);
-        }
-    }
+    for (size_t i = s->first; i < s->last; i++)
+        hki_local_exchange_chunk(c, ex, i);
     if (!ex->dropped) {
-        const hk_grad_view g = {.dense = delta ? c->gradient : ex->grad,
+        const hk_grad_view g = {.dense = gradients ? ex->grad : c->gradient,
                                 .n_dense = n_train,
-                                .scale = delta ? 1 : ex->grad_scale};
+                                .scale = gradients ? ex->grad_scale : 1};
         HKI_TRY(hk_optimizer_apply(c->outer, c->values, &g,
                                    (int64_t)atomic_load(&c->version) - 1,
                                    NULL));
@@ -267,7 +235,7 @@ static void exchange_free(hki_local *c, exchange_arg *a) {
                     continue;
                 }
                 if (s == c->stripe)
-                    hki_local_copy_side(c, c->side, ex->side, false);
+                    copy_side(c, c->side, ex->side, false);
                 if (hki_local_settle(c) == HK_OK) {
                     visit_exchange(c, a, s);
                 } else {
@@ -294,7 +262,7 @@ hk_status hki_local_exchange(hk_center *base, hki_member m, hki_exchange *ex) {
     hki_local *const c = (hki_local *)base;
     exchange_arg a = {.m = m, .ex = ex};
     hk_status s = hki_local_check(c, m, "exchange");
-    const bool outer = base->method->center == HKI_CENTER_OUTER;
+    const bool outer = hki_local_steps(c);
     if (s == HK_OK && !ex->use_locking &&
         (c->turn.order != HK_TURN_FREE || c->turn.record))
         s = hki_fail(
@@ -338,7 +306,7 @@ static void begin_pull(hki_local *c, void *arg) {
     copy_arg *const a = arg;
     atomic_store(&c->slot[a->m.id].seen, atomic_load(&c->version));
     a->global_step = atomic_load(&c->global_step);
-    hki_local_copy_side(c, a->side, c->side, false);
+    copy_side(c, a->side, c->side, false);
 }
 
 static hk_status visit_pull(hki_local *c, void *arg, const hki_stripe *s) {
@@ -397,7 +365,7 @@ static void copy_unshared(const hki_local *c, float *dst, const float *src) {
 static void begin_snapshot(hki_local *c, void *arg) {
     copy_arg *const a = arg;
     copy_unshared(c, a->x, c->values);
-    hki_local_copy_side(c, a->side, c->side, true);
+    copy_side(c, a->side, c->side, true);
     if (a->info != NULL)
         hki_local_info(&c->base, a->info);
 }
@@ -415,7 +383,8 @@ hk_status hki_local_snapshot(hk_center *base, hk_center_part part,
                              int64_t deadline_ns, float *values, void *side,
                              hk_center_info *info) {
     hki_local *const c = (hki_local *)base;
-    if (part == HK_CENTER_AVERAGE && c->average == NULL)
+    const bool averages = base->method->average != HKI_AVERAGE_NONE;
+    if (part == HK_CENTER_AVERAGE && !averages)
         return hki_fail(HK_E_STATE,
                         "%s: snapshot: method %s has no average; use "
                         "downpour_averaged or downpour_moving",
@@ -425,7 +394,7 @@ hk_status hki_local_snapshot(hk_center *base, hk_center_part part,
                         "%s: snapshot: the center has no values yet",
                         base->name);
     const float *const from =
-        part == HK_CENTER_AVERAGE ? c->average : c->values;
+        part == HK_CENTER_AVERAGE ? c->kept[0] : c->values;
     memset(values, 0, (size_t)hki_layout_size(base->layout) * sizeof *values);
     copy_arg a = {.x = values, .side = side, .info = info, .from = from};
     const hki_local_walk_state w = {.what = "snapshot",
@@ -440,7 +409,7 @@ hk_status hki_local_snapshot(hk_center *base, hk_center_part part,
 static void begin_fill(hki_local *c, void *arg) {
     const copy_arg *const a = arg;
     copy_unshared(c, c->values, a->from);
-    hki_local_copy_side(c, c->side, a->side, true);
+    copy_side(c, c->side, a->side, true);
 }
 
 static hk_status visit_fill(hki_local *c, void *arg, const hki_stripe *s) {
@@ -449,8 +418,8 @@ static hk_status visit_fill(hki_local *c, void *arg, const hki_stripe *s) {
         const hki_chunk_range *const p = &c->base.partition.chunk[i];
         const int64_t n = p->end - p->begin;
         copy_floats(c->values + p->begin, a->from + p->begin, n);
-        if (c->average != NULL)
-            copy_floats(c->average + p->begin, a->from + p->begin, n);
+        if (c->base.method->average != HKI_AVERAGE_NONE)
+            copy_floats(c->kept[0] + p->begin, a->from + p->begin, n);
     }
     return HK_OK;
 }

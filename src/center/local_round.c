@@ -18,92 +18,51 @@ typedef struct round_arg {
 static void begin_push(hki_local *c, void *arg) {
     round_arg *const a = arg;
     hki_local_begin(c, a->m, a->ex, false);
-    hki_local_copy_side(c, c->side, a->ex->side, false);
-}
-
-static void push_part(hki_local *c, hki_exchange *ex,
-                      const hki_chunk_range *p) {
-    const int64_t n = p->end - p->begin;
-    float *const x = ex->x + p->begin, *const v = c->values + p->begin;
-    float *const sum = c->sum + p->begin;
-    if (p->share == HK_SHARE_COPY) {
-        memcpy(v, x, (size_t)n * sizeof *v);
-        return;
-    }
-    if (ex->observe != NULL)
-        ex->observe(ex->user, p->begin, p->end, x, v);
-    switch (c->base.method->center) {
-    case HKI_CENTER_ROUND_SUM:
-        if (ex->view != NULL)
-            memcpy(ex->view + p->begin, v, (size_t)n * sizeof *v);
-        c->k->round_elastic(x, v, sum, (float)ex->alpha, n);
-        break;
-    case HKI_CENTER_ROUND_OUTER:
-        if (!p->state) {
-            c->k->add_difference(sum, v, x, n);
-            break;
-        }
-        c->k->add(sum, x, n); // statistics are averaged
-        break;
-    default:
-        c->k->add(sum, x, n);
-        break;
-    }
+    hki_local_take_side(c, a->ex->side);
 }
 
 static hk_status visit_push(hki_local *c, void *arg, const hki_stripe *s) {
     const round_arg *const a = arg;
     for (size_t i = s->first; i < s->last; i++)
-        push_part(c, a->ex, &c->base.partition.chunk[i]);
+        hki_local_exchange_chunk(c, a->ex, i);
     return HK_OK;
 }
 
 // ---- closing ----------------------------------------------------------------
 
-static hk_status outer_step(hki_local *c, uint32_t count) {
-    double scale = 1.0 / count;
-    if (c->base.method->flags & HKI_METHOD_FAST_RATE) {
-        // SlowMo: u = beta u + (c - mean) / gamma; c -= alpha gamma u
-        const double gamma = c->round.fast_rate;
-        scale /= gamma;
-        HKI_TRY(
-            hk_optimizer_set(c->outer, "learning_rate", c->outer_rate * gamma));
-    }
-    const int64_t n = hki_layout_train(c->base.layout);
-    const hk_grad_view g = {.dense = c->sum, .n_dense = n, .scale = scale};
-    return hk_optimizer_apply(c->outer, c->values, &g, (int64_t)c->round.number,
-                              NULL);
-}
-
-// The outer step, unless the rule does not take the round: then the center
+// The outer step, unless the method does not take the round: then the center
 // stays as it is. A learning rate of 0 moved no worker either.
 static hk_status close_outer(hki_local *c, uint32_t count) {
     const int64_t n = hki_layout_train(c->base.layout);
-    if (hki_fast_rate_check(c->base.method, c->round.fast_rate, c->base.name,
-                            c->round.number) == HK_OK)
-        HKI_TRY(outer_step(c, count));
-    else
-        hki_log(c->context, HK_LOG_WARNING, "%s; the round is dropped",
-                hk_last_error());
-    memset(c->sum, 0, (size_t)n * sizeof *c->sum);
+    const hki_outer_sum sum = {.values = c->values,
+                               .sum = c->kept[0],
+                               .n = n,
+                               .room = n,
+                               .count = count,
+                               .fast_rate = c->round.fast_rate,
+                               .outer_rate = c->outer_rate,
+                               .round = c->round.number};
+    const hk_status s =
+        hki_outer_round(c->base.method, c->outer, &sum, c->base.name);
+    if (s != HK_E_RANGE)
+        return s;
+    hki_log(c->context, HK_LOG_WARNING, "%s; the round is dropped",
+            hk_last_error());
+    memset(c->kept[0], 0, (size_t)n * sizeof(float));
     return HK_OK;
 }
 
 static hk_status visit_close(hki_local *c, void *arg, const hki_stripe *s) {
     const round_arg *const a = arg;
-    const hki_center_rule rule = c->base.method->center;
-    if (rule == HKI_CENTER_ROUND_OUTER)
+    const hki_method *const m = c->base.method;
+    if (hki_local_steps(c))
         HKI_TRY(close_outer(c, a->count));
     for (size_t i = s->first; i < s->last; i++) {
-        const hki_chunk_range *const p = &c->base.partition.chunk[i];
-        float *const v = c->values + p->begin, *const sum = c->sum + p->begin;
-        if (p->share == HK_SHARE_COPY)
+        if (c->base.partition.chunk[i].share == HK_SHARE_COPY)
             continue;
-        if (rule == HKI_CENTER_ROUND_SUM)
-            c->k->take_sum(v, sum, p->end - p->begin);
-        else if (rule == HKI_CENTER_ROUND_MEAN || p->state)
-            c->k->take_mean(v, sum, (float)a->count, p->end - p->begin);
-        hki_local_changed(c, i);
+        const hki_center_half h = hki_local_half(c, i, a->ex->live);
+        HKI_TRY(m->close_round(&h, a->count));
+        hki_center_changed(&h);
     }
     return HK_OK;
 }
@@ -233,7 +192,7 @@ hk_status hki_local_push_round(hk_center *base, hki_member m,
     HKI_TRY(take_part(c, &a));
     // Everybody takes the result, without a turn: the next round cannot close
     // before this worker has contributed to it.
-    if (base->method->center != HKI_CENTER_ROUND_SUM)
+    if (!base->method->asks)
         return hki_local_take(c, m, ex);
     atomic_store(&c->slot[m.id].seen, atomic_load(&c->version));
     return HK_OK;

@@ -44,7 +44,7 @@ double hki_elastic_rho(const hk_elastic *e, int64_t step) {
     if (e->opt.rho != HK_ELASTIC_AUTO)
         return e->opt.rho;
     if (e->opt.preset == HK_PRESET_PAPER || e->inner == NULL ||
-        e->method->worker != HKI_WORKER_ELASTIC)
+        !e->method->elastic)
         return 0;
     // A schedule may pass through 0, where a gradient moves nothing.
     const double rate = hki_elastic_fast_rate(e, step);
@@ -63,10 +63,8 @@ static hk_status check_alpha(const hk_elastic *e) {
         return hki_fail(HK_E_INVALID_ARG,
                         "%s: moving_rate is %g; it has to be in [0, 1]",
                         e->name, alpha);
-    const bool sync =
-        e->opt.synchronous || (e->method->flags & HKI_METHOD_ROUND);
-    if (sync && e->method->worker == HKI_WORKER_ELASTIC &&
-        !(e->opt.num_worker * alpha < 2))
+    const bool sync = e->opt.synchronous || e->method->rounds;
+    if (sync && e->method->elastic && !(e->opt.num_worker * alpha < 2))
         return hki_fail(HK_E_INVALID_ARG,
                         "%s: synchronous with %u workers and moving_rate %g: "
                         "their product %g has to be below 2",
@@ -87,7 +85,7 @@ static hk_status check_rho(const hk_elastic *e) {
 // The bound for round-robin on a quadratic of curvature 1 (arXiv 1412.6651):
 // 0 <= eta <= 2 and 0 <= alpha <= (4 - 2 eta) / (4 - eta).
 static void warn_stability(const hk_elastic *e) {
-    if (e->method->worker != HKI_WORKER_ELASTIC)
+    if (!e->method->elastic)
         return;
     const double eta = hki_elastic_fast_rate(e, 0);
     const double alpha = hki_elastic_alpha(e);
@@ -269,8 +267,7 @@ static hk_status check_overlap(const hk_elastic *e) {
 static hk_status check_rate(const hk_elastic *e) {
     double rate;
     if (e->inner == NULL || e->opt.rho != HK_ELASTIC_AUTO ||
-        e->opt.preset != HK_PRESET_TF ||
-        e->method->worker != HKI_WORKER_ELASTIC ||
+        e->opt.preset != HK_PRESET_TF || !e->method->elastic ||
         hk_optimizer_get(e->inner, "learning_rate", &rate) != HK_OK)
         return HK_OK;
     if (rate == 0 && hk_optimizer_rate(e->inner, 0) == 0 &&
@@ -295,13 +292,13 @@ static hk_status check_outside(const hk_elastic *e) {
 
 static hk_status create_vectors(hk_elastic *e) {
     const int64_t n = hki_layout_size(e->layout);
-    const bool elastic = e->method->worker == HKI_WORKER_ELASTIC;
+    const bool elastic = e->method->elastic;
     const bool auto_rho = e->opt.rho == HK_ELASTIC_AUTO && elastic &&
                           e->opt.preset == HK_PRESET_TF && e->inner != NULL;
-    if ((e->method->flags & HKI_METHOD_VIEW) || e->opt.keep_view || auto_rho ||
+    if (e->method->keeps_view || e->opt.keep_view || auto_rho ||
         (e->opt.rho != HK_ELASTIC_AUTO && e->opt.rho != 0))
         HKI_TRY(hki_vector_init(&e->view, n, 0));
-    if (e->method->worker == HKI_WORKER_GRADIENT) {
+    if (e->method->gradients) {
         HKI_TRY(hki_vector_init(&e->grad, hki_layout_train(e->layout), 0));
         HKI_TRY(hki_tables_init(&e->tables, e->layout));
     }

@@ -74,7 +74,7 @@ static hk_status check_told(const hk_elastic *e) {
                         "%s: method %s sends gradients; call "
                         "hk_elastic_gradients before an exchange",
                         e->name, e->method->name);
-    if ((e->method->flags & HKI_METHOD_FAST_RATE) && e->outside_rate == 0)
+    if (e->method->fast_rate && e->outside_rate == 0)
         return hki_fail(HK_E_STATE,
                         "%s: method %s needs the learning rate; set it with "
                         "hk_elastic_set before an exchange",
@@ -121,8 +121,7 @@ static hk_status exchange_there(hk_elastic *e, hki_vector *x, hki_vector *diff,
     hki_exchange ex;
     *taken = false;
     if (x->at == NULL || diff == x || ops->exchange_at == NULL ||
-        e->entry != NULL || e->grad.host != NULL ||
-        (e->method->flags & HKI_METHOD_ROUND))
+        e->entry != NULL || e->grad.host != NULL || e->method->rounds)
         return HK_OK;
     describe(e, &ex);
     HKI_TRY(look(x, diff == NULL ? HKI_TO_CHANGE : HKI_TO_READ, &ex.x));
@@ -166,7 +165,7 @@ static hk_status exchange_now(hk_elastic *e, hki_vector *x, hki_vector *diff) {
         ex.n_touched = e->n_touched;
     }
     hki_elastic_observe_begin(e);
-    const hk_status s = e->method->flags & HKI_METHOD_ROUND
+    const hk_status s = e->method->rounds
                             ? e->center->ops->push_round(e->center, e->m, &ex)
                             : e->center->ops->exchange(e->center, e->m, &ex);
     return finish(e, &ex, start, s);
@@ -323,14 +322,14 @@ static hk_status local_step(hk_elastic *e, hki_vector *x,
     HKI_TRY(hki_elastic_follow(e, x->at));
     if (e->grad.host != NULL)
         HKI_TRY(check_grads(e, &grads->view));
-    if (!(e->method->flags & HKI_METHOD_NO_LOCAL))
+    if (!e->method->no_local)
         HKI_TRY(hki_optimizer_apply(e->inner, x, grads, step, NULL));
     if (e->grad.host != NULL)
         HKI_TRY(accumulate(e, grads));
     hki_touched_mark(e, &grads->view);
     e->local_step++;
     e->since++;
-    if (e->method->flags & HKI_METHOD_ROUND && e->center->ops->stepped != NULL)
+    if (e->method->rounds && e->center->ops->stepped != NULL)
         e->center->ops->stepped(e->center, e->m, e->local_step);
     return HK_OK;
 }

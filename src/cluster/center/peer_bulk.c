@@ -87,18 +87,11 @@ static hk_status receive(hki_session *s, incoming *in) {
     }
 }
 
-// Does a chunk go up as values, not as a difference?
-static bool brings_values(const hki_method *m, const hki_chunk_range *c) {
-    return m->worker == HKI_WORKER_VALUE ||
-           (c->state &&
-            (m->center == HKI_CENTER_OUTER || m->center == HKI_CENTER_DELAYED));
-}
-
 // Values that are too large could never be handed in again by whoever was
 // given them.
 static hk_status check_bound(const hki_session *s, const hki_shard *shard,
                              uint32_t chunk, double squares) {
-    if (!brings_values(shard->method, &shard->chunk[chunk]) ||
+    if (!hki_chunk_is_value(shard->method, &shard->chunk[chunk]) ||
         shard->max_norm == 0 || squares <= shard->max_norm * shard->max_norm)
         return HK_OK;
     const hk_status status = hki_fail(
@@ -137,7 +130,7 @@ static hk_status check_values(const hki_session *s, const hki_shard *shard,
 }
 
 static bool has_average(const hki_shard *s) {
-    return (s->method->flags & (HKI_METHOD_MEAN | HKI_METHOD_MOVING_MEAN)) != 0;
+    return s->method->average != HKI_AVERAGE_NONE;
 }
 
 // Puts values that came into place; averages start from them.

@@ -71,7 +71,7 @@ static hk_status offer_memory(hki_session *s, const hki_msg_open *m,
                               hki_msg_welcome *w) {
     const hki_shard *const shard = hki_session_shard(s);
     if (!s->f.conn->can_pass || !(m->flags & HKI_OPEN_MEMORY) ||
-        shard->file.fd < 0 || shard->method->center != HKI_CENTER_ADD)
+        shard->file.fd < 0 || !shard->method->reads_once)
         return HK_OK;
     const size_t slot = hki_shard_room(shard) * sizeof(float);
     HKI_TRY(hki_region_create(&s->ring, "hooke-ring", slot * s->window));

@@ -46,7 +46,7 @@ static hk_status tie(hk_worker *w, const hk_worker_options *o, float *x,
     e.communication_period = 1;
     HKI_TRY(connect_vector(o, n, &w->center));
     const hki_method *const m = w->center->method;
-    if (m->worker == HKI_WORKER_GRADIENT || (m->flags & HKI_METHOD_FAST_RATE))
+    if (m->gradients || m->fast_rate)
         return hki_fail(HK_E_UNSUPPORTED,
                         "worker: method %s needs gradients or a learning rate; "
                         "use hk_elastic, which sends them",

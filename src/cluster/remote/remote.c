@@ -56,8 +56,7 @@ static hk_status hand_in(hki_member_link *w, int64_t deadline_ns) {
 // Before a worker leaves. A share of a round is not waited for: the round's
 // mean goes without it.
 static hk_status hand_in_all(hki_member_link *w, int64_t deadline_ns) {
-    if (!hki_member_pending(w) ||
-        w->remote->base.method->flags & HKI_METHOD_ROUND)
+    if (!hki_member_pending(w) || w->remote->base.method->rounds)
         return HK_OK;
     const hk_status s = hand_in(w, deadline_ns);
     if (s == HK_OK)
@@ -85,8 +84,7 @@ static hk_status leave(hki_member_link *w, int64_t steps_done,
         if (s == HK_E_STATE && tried_again && !w->fenced)
             s = HK_OK;
         // Put out of its rounds: it is no member any more.
-        if (s == HK_E_STATE && w->rejoin &&
-            r->base.method->flags & HKI_METHOD_ROUND)
+        if (s == HK_E_STATE && w->rejoin && r->base.method->rounds)
             s = HK_OK;
         if (fault.status == HK_OK)
             fault = hki_fault_of(s);

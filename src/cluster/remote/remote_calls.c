@@ -312,8 +312,7 @@ hk_status hk_center_take_range(hk_center *c, int32_t worker, uint32_t set,
 }
 
 bool hki_center_lends(const hk_center *c) {
-    return hki_remote_of(c) != NULL &&
-           (c->method->flags & HKI_METHOD_ROUND) == 0;
+    return hki_remote_of(c) != NULL && !c->method->rounds;
 }
 
 // ---- ranges that count with an exchange -------------------------------------

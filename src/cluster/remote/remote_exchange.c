@@ -3,9 +3,7 @@
 #include "cluster/remote/remote.h"
 
 static bool wants_before(const hki_remote *r, const hki_exchange *ex) {
-    const hki_method *const m = r->base.method;
-    return m->center == HKI_CENTER_ADD || m->center == HKI_CENTER_ROUND_SUM ||
-           ex->observe != NULL;
+    return r->base.method->asks || ex->observe != NULL;
 }
 
 static void start_flows(hki_member_link *w, const hki_exchange *ex, bool rows) {
@@ -24,17 +22,14 @@ static void start_flows(hki_member_link *w, const hki_exchange *ex, bool rows) {
             .rate = ex->rate,
             .fast_rate = ex->fast_rate,
             .grad_scale = ex->grad_scale,
-            .encoding = m->worker == HKI_WORKER_VALUE ? HKI_ENC_PLAIN
-                                                      : (uint32_t)r->encoding,
+            .encoding = m->values ? HKI_ENC_PLAIN : (uint32_t)r->encoding,
             .last = last,
             .first_loss = ex->first_loss,
             .flags = (wants_before(r, ex) ? HKI_BEGIN_BEFORE : 0u) |
                      (ex->per_live ? HKI_BEGIN_PER_LIVE : 0u) |
                      (rows ? HKI_BEGIN_ROWS : 0u) |
-                     (r->center_half && m->worker == HKI_WORKER_ELASTIC
-                          ? HKI_BEGIN_HALF
-                          : 0u) |
-                     (m->flags & HKI_METHOD_ROUND ? HKI_BEGIN_ROUND : 0u)};
+                     (r->center_half && m->elastic ? HKI_BEGIN_HALF : 0u) |
+                     (m->rounds ? HKI_BEGIN_ROUND : 0u)};
         l->deadline_ns = ex->deadline_ns;
         l->exchange = w->exchange;
         l->acked = l->computed = l->sent = 0;
@@ -90,7 +85,6 @@ static void clear_rest(const hki_member_link *w, const hki_exchange *ex) {
 // view start over from the center.
 static hk_status rejoin(hki_member_link *w, hki_exchange *ex) {
     hki_remote *const r = w->remote;
-    const hki_method *const m = r->base.method;
     hki_log(
         r->context, HK_LOG_WARNING,
         "%s: worker %u: the center has lost its state and was started again, "
@@ -98,7 +92,7 @@ static hk_status rejoin(hki_member_link *w, hki_exchange *ex) {
         r->base.name, w->m.id);
     HKI_TRY(hki_member_join(w, (int32_t)w->m.id, ex->deadline_ns));
     HKI_TRY(hki_member_init(w, ex->x, ex->side, ex->deadline_ns));
-    if (m->worker == HKI_WORKER_ELASTIC || ex->diff != NULL)
+    if (r->base.method->elastic || ex->diff != NULL)
         return HK_OK;
     int64_t step;
     return hki_member_pull(w, ex->x, ex->view, NULL, true, ex->deadline_ns,
@@ -265,7 +259,7 @@ static hk_status round_of(hki_member_link *w, hki_exchange *ex) {
             "%s: worker %u: the connection to the center was lost in a round",
             r->base.name, w->m.id);
     end_round(w);
-    if (r->base.method->center == HKI_CENTER_ROUND_SUM)
+    if (r->base.method->asks)
         return HK_OK;
     int64_t step;
     return hki_member_pull(w, ex->x, ex->view, NULL, true, ex->deadline_ns,

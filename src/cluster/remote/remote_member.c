@@ -148,7 +148,7 @@ static void keep(hki_member_link *w, int64_t *again) {
         return;
     int64_t next;
     hk_status s = hki_member_mend_once(w, deadline, &next);
-    if (s == HK_OK && !w->rejoin && !(r->base.method->flags & HKI_METHOD_ROUND))
+    if (s == HK_OK && !w->rejoin && !r->base.method->rounds)
         s = hki_member_settle(w, deadline);
     if (s == HK_OK) {
         atomic_store(&w->away, false);

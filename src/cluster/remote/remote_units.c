@@ -97,96 +97,60 @@ static void place(hki_remote *r, hki_link *l, hki_slot_up *s, uint32_t unit) {
 
 // ---- chunks -----------------------------------------------------------------
 
-static const float *keep_view(float *view, const float *c, int64_t n) {
-    if (view == NULL || c == NULL)
-        return c;
-    memcpy(view, c, (size_t)n * sizeof *view);
-    return view;
+// What the encoding of a chunk works on.
+typedef struct encode_call {
+    hki_member_link *w;
+    int64_t begin; // of the chunk
+    uint8_t *out;
+} encode_call;
+
+static void encode_chunk(void *user, float *d, int64_t n) {
+    const encode_call *const call = user;
+    const hki_member_link *const w = call->w;
+    hki_encode(w->remote->encode, w->remote->encoding, d,
+               w->residual != NULL ? w->residual + call->begin : NULL,
+               call->out, n);
 }
 
-// d = alpha (x - c), and x -= d unless the caller wants d itself.
-static void elastic_up(hki_member_link *w, hki_link *l, hki_exchange *ex,
-                       const hki_chunk_range *c, hki_slot_up *s,
-                       const float *values) {
-    const hki_exchange_kernels *const k = w->remote->k;
-    const int64_t n = c->end - c->begin;
-    float *const x = ex->x + c->begin;
-    float *const view = ex->view != NULL ? ex->view + c->begin : NULL;
-    const float alpha = (float)l->began.alpha;
-    values = keep_view(view, values, n);
-    if (s->plain && ex->diff == NULL) {
-        k->worker_elastic(x, values, s->d, alpha, n);
-        return;
-    }
-    k->worker_difference(x, values, s->d, alpha, n);
-    if (!s->plain)
-        hki_encode(w->remote->encode, w->remote->encoding, s->d,
-                   w->residual != NULL ? w->residual + c->begin : NULL,
-                   s->coded, n);
-    if (ex->diff != NULL)
-        memcpy(ex->diff + c->begin, s->d, (size_t)n * sizeof(float));
-    else
-        k->subtract(x, s->d, n);
-}
-
-// d = x - view (statistics: (x - c) / live); x := view := c + d.
-static void delta_up(hki_member_link *w, hki_link *l, hki_exchange *ex,
-                     const hki_chunk_range *c, hki_slot_up *s,
-                     const float *values) {
-    const hki_exchange_kernels *const k = w->remote->k;
-    const int64_t n = c->end - c->begin;
-    float *const x = ex->x + c->begin, *const view = ex->view + c->begin;
-    if (c->state)
-        k->worker_meet(x, view, values, s->d, 1.0f / (float)l->began.live, n);
-    else
-        k->worker_delta(x, view, values, s->d, n);
-    if (!s->plain)
-        hki_encode(w->remote->encode, w->remote->encoding, s->d,
-                   w->residual != NULL ? w->residual + c->begin : NULL,
-                   s->coded, n);
-    k->worker_follow(x, view, s->d, n);
-}
-
-// For centers that answer with new values: the difference counts as handed
-// in from now on, so that a lost answer does not make it go up twice.
-static void push_up(hki_member_link *w, const hki_link *l, hki_exchange *ex,
-                    const hki_chunk_range *c, hki_slot_up *s) {
-    const int64_t n = c->end - c->begin;
-    if (l->began.dropped) {
-        s->empty = true;
-        return;
-    }
-    if (w->remote->base.method->worker == HKI_WORKER_GRADIENT)
-        memcpy(s->d, ex->grad + c->begin, (size_t)n * sizeof(float));
-    else
-        w->remote->k->worker_push(ex->x + c->begin, ex->view + c->begin, s->d,
-                                  n);
-    if (!s->plain)
-        hki_encode(w->remote->encode, w->remote->encoding, s->d,
-                   w->residual != NULL ? w->residual + c->begin : NULL,
-                   s->coded, n);
+// The worker's side of a chunk of an exchange. c: the center's values; NULL:
+// not known.
+static hki_worker_half half_of(const hki_member_link *w, const hki_link *l,
+                               const hki_exchange *ex, const hki_chunk_range *c,
+                               float *d, const float *values) {
+    return (hki_worker_half){
+        .k = w->remote->k,
+        .n = c->end - c->begin,
+        .state = c->state,
+        .live = l->began.live,
+        .alpha = (float)l->began.alpha,
+        .x = ex->x + c->begin,
+        .view = ex->view != NULL ? ex->view + c->begin : NULL,
+        .diff = ex->diff != NULL ? ex->diff + c->begin : NULL,
+        .grad = ex->grad != NULL ? ex->grad + c->begin : NULL,
+        .c = values,
+        .d = d};
 }
 
 static void chunk_up(hki_member_link *w, hki_link *l, hki_exchange *ex,
                      const hki_chunk_range *c, hki_slot_up *s,
                      const float *values) {
     const hki_method *const m = w->remote->base.method;
-    const int64_t n = c->end - c->begin;
-    s->floats = (uint32_t)n;
+    encode_call call = {w, c->begin, s->coded};
+    hki_worker_half half = half_of(w, l, ex, c, s->d, values);
+    s->floats = (uint32_t)half.n;
     s->plain = hki_chunk_encoding(m, c, w->remote->encoding) == HKI_ENC_PLAIN;
     if (ex->observe != NULL && values != NULL && c->share == HK_SHARE_EXCHANGE)
-        ex->observe(ex->user, c->begin, c->end, ex->x + c->begin, values);
-    const bool pushed =
-        m->center == HKI_CENTER_OUTER || m->center == HKI_CENTER_DELAYED;
-    if (c->share == HK_SHARE_COPY || m->worker == HKI_WORKER_VALUE ||
-        (pushed && c->state))
-        memcpy(s->d, ex->x + c->begin, (size_t)n * sizeof(float));
-    else if (m->worker == HKI_WORKER_ELASTIC)
-        elastic_up(w, l, ex, c, s, values);
-    else if (pushed)
-        push_up(w, l, ex, c, s);
+        ex->observe(ex->user, c->begin, c->end, half.x, values);
+    if (!s->plain) {
+        half.encode = encode_chunk;
+        half.user = &call;
+    }
+    if (l->began.dropped && !hki_chunk_is_value(m, c))
+        s->empty = true;
+    else if (c->share == HK_SHARE_COPY)
+        memcpy(s->d, half.x, (size_t)half.n * sizeof *s->d);
     else
-        delta_up(w, l, ex, c, s, values);
+        m->worker_half(&half);
 }
 
 // ---- rows -------------------------------------------------------------------
@@ -326,18 +290,8 @@ void hki_unit_back(hki_member_link *w, hki_link *l, hki_exchange *ex,
         rows_back(w, l, ex, unit, s);
         return;
     }
-    const int64_t n = c->end - c->begin;
-    if (c->share == HK_SHARE_COPY || s->empty ||
-        m->worker == HKI_WORKER_VALUE || m->worker == HKI_WORKER_GRADIENT)
+    if (c->share == HK_SHARE_COPY || s->empty || m->worker_undo == NULL)
         return;
-    if (m->worker == HKI_WORKER_ELASTIC) {
-        if (ex->diff != NULL)
-            memset(ex->diff + c->begin, 0, (size_t)n * sizeof(float));
-        else
-            w->remote->k->add(ex->x + c->begin, s->d, n);
-    } else if (m->center == HKI_CENTER_ADD) {
-        w->remote->k->subtract(ex->view + c->begin, s->d, n);
-    } else if (!c->state) {
-        w->remote->k->add(ex->view + c->begin, s->d, n);
-    }
+    const hki_worker_half half = half_of(w, l, ex, c, s->d, NULL);
+    m->worker_undo(&half);
 }

@@ -352,7 +352,7 @@ static hk_status say_goodbye(hk_role_worker *w, hk_run_end end, hk_elastic *e,
     // What was learned since the last exchange is not lost. A round would
     // have to wait for the others, so it goes without.
     if (s == HK_OK && e != NULL && w->worker >= 0 && end == HK_END_STOPPED &&
-        (w->center->method->flags & HKI_METHOD_ROUND) == 0)
+        !w->center->method->rounds)
         s = forgive(w, "last exchange", hk_elastic_exchange(e, x));
     if (s == HK_OK && end == HK_END_EPOCHS && w->worker >= 0 && !over)
         s = forgive(w, "end of data", tell_done(w, w->worker));

@@ -166,7 +166,7 @@ void hki_shard_count(hki_shard *s) {
         live += w->live;
         s->seat[i].seen_ns = w->live ? now : 0;
     }
-    const bool rounds = (s->method->flags & HKI_METHOD_ROUND) != 0;
+    const bool rounds = s->method->rounds;
     atomic_store(&s->global_step, (int64_t)steps);
     atomic_store(&s->exchanges, exchanges);
     atomic_store(&s->version,

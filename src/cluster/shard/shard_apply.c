@@ -25,9 +25,8 @@ static uint32_t n_fixed(const hki_shard *s, const hki_msg_begin *m) {
 // Numbers that a rule computes with, or that its worker gets back.
 static hk_status check_rates(const hki_shard *s, const hki_claim *c,
                              const hki_msg_begin *m) {
-    const bool fast = (s->method->flags & HKI_METHOD_FAST_RATE) != 0;
     if (m->rate >= 0 && m->rate <= 1 && isfinite(m->fast_rate) &&
-        (!fast || fabs(m->fast_rate) <= HKI_FAST_RATE_MOST) &&
+        (!s->method->fast_rate || fabs(m->fast_rate) <= HKI_FAST_RATE_MOST) &&
         m->grad_scale >= 0 && m->grad_scale <= HKI_GRAD_SCALE_MOST &&
         m->first_loss >= 0 && m->first_loss <= (double)FLT_MAX)
         return HK_OK;
@@ -46,8 +45,7 @@ static hk_status check_begin(const hki_shard *s, const hki_claim *c,
     if (exchange == 0 || exchange > UINT64_MAX >> 24 ||
         m->last > HKI_MAX_UNITS || m->first_up > m->last ||
         m->first_down > m->last || m->steps < 0 || m->encoding > HKI_ENC_INT8 ||
-        round != ((s->method->flags & HKI_METHOD_ROUND) != 0) ||
-        (rows && s->method->worker != HKI_WORKER_ELASTIC) ||
+        round != s->method->rounds || (rows && !s->method->elastic) ||
         (!settle &&
          (rows ? m->last < n_fixed(s, m) : m->last != n_fixed(s, m))))
         return hki_fail(HK_E_DATA,
@@ -105,12 +103,11 @@ static void fill_began(hki_shard *s, hki_shard_seat *seat, bool fresh,
     b->round = s->file.worker[r->claim.id].entered;
     b->version = atomic_load(&s->version);
     b->staleness = b->version - HKI_MIN(seat->seen_version, b->version);
-    b->dropped = (s->method->flags & HKI_METHOD_DROP_STALE) != 0 &&
-                 (int64_t)b->staleness > s->opt.staleness;
-    const bool rounds = (s->method->flags & HKI_METHOD_ROUND) != 0;
+    b->dropped =
+        s->method->drops_stale && (int64_t)b->staleness > s->opt.staleness;
     if (fresh && b->dropped)
         __atomic_fetch_add(&s->file.head->stale, 1, __ATOMIC_RELAXED);
-    else if (fresh && !rounds)
+    else if (fresh && !s->method->rounds)
         b->version = atomic_fetch_add(&s->version, 1) + 1;
     seat->seen_version = b->version;
 }

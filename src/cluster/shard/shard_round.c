@@ -106,7 +106,7 @@ static hk_status close_round(hki_shard *s, uint64_t round) {
 
 hk_status hki_round_recover(hki_shard *s) {
     const uint64_t cursor = hki_load64(&record(s)->cursor);
-    if (!(s->method->flags & HKI_METHOD_ROUND) || cursor == 0 ||
+    if (!s->method->rounds || cursor == 0 ||
         HKI_CURSOR_UNITS(cursor) >= s->n_chunks)
         return HK_OK;
     return close_chunks(s, HKI_CURSOR_EXCHANGE(cursor) - 1,
@@ -274,7 +274,7 @@ hk_status hki_round_check(const hki_shard *s, uint32_t id, uint64_t round) {
 
 hk_status hki_shard_reach(hki_shard *s, const hki_claim *c, uint64_t round,
                           const hki_patience *p) {
-    if (!(s->method->flags & HKI_METHOD_ROUND))
+    if (!s->method->rounds)
         return HK_OK;
     HKI_TRY(hki_round_check(s, c->id, round));
     HKI_LOCKED(&s->lock);

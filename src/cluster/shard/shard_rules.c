@@ -9,24 +9,16 @@
 
 #define MAX_SLOTS 3
 
-static bool has_outer(const hki_method *m) {
-    return m->center == HKI_CENTER_OUTER || m->center == HKI_CENTER_ROUND_OUTER;
-}
-
-static uint32_t n_plain(const hki_method *m) {
-    if (m->center == HKI_CENTER_DELAYED)
-        return 2;
-    if (m->flags & (HKI_METHOD_MEAN | HKI_METHOD_MOVING_MEAN))
-        return 1;
-    return (m->flags & HKI_METHOD_ROUND) != 0;
+static bool has_optimizer(const hki_method *m) {
+    return m->outer == HKI_OUTER_EXCHANGE || m->outer == HKI_OUTER_ROUND;
 }
 
 uint32_t hki_rules_vectors(const hki_method *m, uint32_t n_slots) {
-    return n_plain(m) + (has_outer(m) ? n_slots : 0);
+    return hki_method_kept(m) + (has_optimizer(m) ? n_slots : 0);
 }
 
 bool hki_rules_scratch(const hki_method *m) {
-    return m->center == HKI_CENTER_OUTER || m->center == HKI_CENTER_DELAYED;
+    return !m->reads_once && !m->rounds;
 }
 
 size_t hki_shard_room(const hki_shard *s) {
@@ -41,7 +33,8 @@ static hk_status outer_options(const hk_center_options *opt, const char *name,
     const hki_method *const m = hki_method_get(opt->method);
     HKI_TRY(hki_outer_options(opt, name, out));
     out->threads = 1;
-    if (has_outer(m) && (out->kind == HK_OPT_LARS || out->kind == HK_OPT_LAMB))
+    if (has_optimizer(m) &&
+        (out->kind == HK_OPT_LARS || out->kind == HK_OPT_LAMB))
         return hki_fail(
             HK_E_UNSUPPORTED,
             "%s: the outer optimizers lars and lamb need whole tensors, but a "
@@ -53,7 +46,7 @@ static hk_status outer_options(const hk_center_options *opt, const char *name,
 hk_status hki_rules_slots(const hk_center_options *opt, const char *name,
                           uint32_t *n_slots) {
     *n_slots = 0;
-    if (!has_outer(hki_method_get(opt->method)))
+    if (!has_optimizer(hki_method_get(opt->method)))
         return HK_OK;
     hk_optimizer_options o;
     HKI_TRY(outer_options(opt, name, &o));
@@ -139,7 +132,8 @@ static hk_status make_outer(hki_shard *s, const hk_optimizer_options *o) {
 }
 
 static float *slot_vector(const hki_shard *s, uint32_t i, uint32_t chunk) {
-    return hki_shard_at(s, 1 + n_plain(s->method) + i, s->chunk[chunk].begin);
+    return hki_shard_at(s, 1 + hki_method_kept(s->method) + i,
+                        s->chunk[chunk].begin);
 }
 
 // The optimizer's state to the file's vectors.
@@ -168,12 +162,11 @@ void hki_rules_load(hki_shard *s) {
 }
 
 hk_status hki_rules_init(hki_shard *s, const hk_center_options *opt) {
-    const bool delayed = s->method->center == HKI_CENTER_DELAYED;
-    if (!delayed && !has_outer(s->method))
+    if (s->method->outer == HKI_OUTER_NONE)
         return HK_OK;
     hk_optimizer_options o;
     HKI_TRY(outer_options(opt, s->name, &o));
-    if (delayed)
+    if (s->method->outer == HKI_OUTER_DELAYED)
         return hki_delayed_init(opt, &o, s->name, &s->delayed);
     HKI_TRY(hki_rules_slots(opt, s->name, &s->n_slots));
     return make_outer(s, &o);
@@ -196,7 +189,7 @@ uint32_t hki_rules_touched(const hki_shard *s, uint32_t chunk) {
     const uint32_t all = (1u << s->file.head->n_vectors) - 1;
     if (s->chunk[chunk].share == HK_SHARE_COPY)
         return 1;
-    return s->method->flags & HKI_METHOD_ROUND ? 2 : all;
+    return s->method->rounds ? 2 : all;
 }
 
 bool hki_rules_acceptable(const hki_shard *s, const float *up, int64_t n,
@@ -211,139 +204,114 @@ bool hki_rules_acceptable(const hki_shard *s, const float *up, int64_t n,
     return true;
 }
 
-static void follow_average(hki_shard *s, uint32_t chunk) {
-    hki_chunk_record *const rec = &s->file.chunk[chunk];
-    const hki_chunk_range *const c = &s->chunk[chunk];
-    rec->updates++;
-    const uint32_t flags = s->method->flags;
-    if (!(flags & (HKI_METHOD_MEAN | HKI_METHOD_MOVING_MEAN)))
-        return;
-    const double a = flags & HKI_METHOD_MEAN ? 1.0 / (double)rec->updates
-                                             : s->opt.average_rate;
-    s->k->follow(hki_shard_at(s, 1, c->begin), hki_shard_at(s, 0, c->begin),
-                 (float)a, c->end - c->begin);
+// What the functions of a method call back for.
+typedef struct rule_call {
+    hki_shard *s;
+    uint32_t chunk;
+    const hki_shard_run *run; // NULL: the end of a round
+    uint64_t round;
+} rule_call;
+
+static void reach_half(void *user) {
+    HKI_ORDER();
+    hki_shard_probe(((const rule_call *)user)->s, HKI_POINT_HALF);
+    HKI_ORDER();
 }
 
-// c += up, in two halves when somebody watches. Returns the squares of up.
-static double add_up(hki_shard *s, float *c, const float *up, int64_t n) {
-    if (s->probe == NULL)
-        return s->k->center_add(c, up, n);
-    const int64_t half = n / 2;
-    const double first = s->k->center_add(c, up, half);
-    HKI_ORDER();
-    hki_shard_probe(s, HKI_POINT_HALF);
-    HKI_ORDER();
-    return first + s->k->center_add(c + half, up + half, n - half);
+static int64_t room_of(const hki_chunk_range *c) {
+    return (c->end - c->begin + 15) / 16 * 16;
 }
 
-static hk_status apply_outer(hki_shard *s, const hki_shard_run *r,
-                             uint32_t chunk, float *up) {
-    hk_optimizer *const o = s->outer[chunk];
-    const hki_chunk_range *const c = &s->chunk[chunk];
-    const int64_t n = c->end - c->begin, room = (n + 15) / 16 * 16;
-    memset(up + n, 0, (size_t)(room - n) * sizeof *up);
-    const double scale =
-        s->method->worker == HKI_WORKER_GRADIENT ? r->msg.grad_scale : 1;
-    const hk_grad_view g = {.dense = up, .n_dense = room, .scale = scale};
-    HKI_TRY(hk_optimizer_apply(o, hki_shard_at(s, 0, c->begin), &g,
-                               (int64_t)r->began.version - 1, NULL));
-    store_slots(s, chunk);
+static hk_status step_of_exchange(void *user, float *gradient) {
+    const rule_call *const call = user;
+    hki_shard *const s = call->s;
+    const hki_chunk_range *const c = &s->chunk[call->chunk];
+    const int64_t n = c->end - c->begin, room = room_of(c);
+    memset(gradient + n, 0, (size_t)(room - n) * sizeof *gradient);
+    const double scale = s->method->gradients ? call->run->msg.grad_scale : 1;
+    const hk_grad_view g = {.dense = gradient, .n_dense = room, .scale = scale};
+    HKI_TRY(hk_optimizer_apply(s->outer[call->chunk],
+                               hki_shard_at(s, 0, c->begin), &g,
+                               (int64_t)call->run->began.version - 1, NULL));
+    store_slots(s, call->chunk);
     return HK_OK;
 }
 
-// Liu et al. 2024, arXiv 2401.09135, algorithm 3: see center/methods.c. What
-// came is view - x, so view takes its place and x is zero.
-static void apply_delayed(hki_shard *s, uint32_t chunk, float *view,
-                          float *zero) {
-    const hki_chunk_range *const c = &s->chunk[chunk];
-    const int64_t n = c->end - c->begin;
-    const hki_delayed k =
-        hki_delayed_after(&s->delayed, s->file.chunk[chunk].updates);
-    memset(zero, 0, (size_t)n * sizeof *zero);
-    s->k->delayed(zero, view, hki_shard_at(s, 0, c->begin),
-                  hki_shard_at(s, 1, c->begin), hki_shard_at(s, 2, c->begin),
-                  &k, n);
+static hk_status step_of_round(void *user, float *gradient) {
+    const rule_call *const call = user;
+    hki_shard *const s = call->s;
+    const hki_chunk_range *const c = &s->chunk[call->chunk];
+    const hki_outer_sum sum = {.values = hki_shard_at(s, 0, c->begin),
+                               .sum = gradient,
+                               .n = c->end - c->begin,
+                               .room = room_of(c),
+                               .count =
+                                   s->file.chunk[call->chunk].contributions,
+                               .fast_rate = s->file.head->fast_rate,
+                               .outer_rate = s->outer_rate,
+                               .round = call->round};
+    HKI_TRY(hki_outer_round(s->method, s->outer[call->chunk], &sum, s->name));
+    store_slots(s, call->chunk);
+    return HK_OK;
 }
 
-static void apply_round(hki_shard *s, uint32_t chunk, const float *up) {
-    const hki_chunk_range *const c = &s->chunk[chunk];
-    const int64_t n = c->end - c->begin;
-    float *const sum = hki_shard_at(s, 1, c->begin);
-    if (s->method->center == HKI_CENTER_ROUND_OUTER && !c->state)
-        s->k->add_difference(sum, hki_shard_at(s, 0, c->begin), up, n);
-    else
-        s->k->add(sum, up, n);
-    s->file.chunk[chunk].contributions++;
+// The center's half of an exchange, or of the end of a round, for a chunk.
+static hki_center_half half_of(rule_call *call) {
+    hki_shard *const s = call->s;
+    const hki_chunk_range *const c = &s->chunk[call->chunk];
+    const hki_shard_run *const r = call->run;
+    hki_center_half h = {.method = s->method,
+                         .k = s->k,
+                         .n = c->end - c->begin,
+                         .state = c->state,
+                         .live = r != NULL ? HKI_MAX(r->began.live, 1u) : 1,
+                         .c = hki_shard_at(s, 0, c->begin),
+                         .updates = &s->file.chunk[call->chunk].updates,
+                         .average_rate = s->opt.average_rate,
+                         .delayed = &s->delayed,
+                         .scratch = r != NULL && r->scratch != NULL
+                                        ? r->scratch + hki_shard_room(s)
+                                        : NULL,
+                         .outer = r != NULL ? step_of_exchange : step_of_round,
+                         .halfway = s->probe != NULL ? reach_half : NULL,
+                         .user = call};
+    for (uint32_t i = 0; i < hki_method_kept(s->method); i++)
+        h.kept[i] = hki_shard_at(s, 1 + i, c->begin);
+    return h;
 }
 
 hk_status hki_rules_apply(hki_shard *s, const hki_shard_run *r, uint32_t chunk,
                           const float *up, double *squares) {
+    const hki_method *const m = s->method;
     const hki_chunk_range *const c = &s->chunk[chunk];
-    const int64_t n = c->end - c->begin;
-    float *const values = hki_shard_at(s, 0, c->begin);
-    if (c->share == HK_SHARE_EXCHANGE && s->method->center == HKI_CENTER_ADD) {
-        const double sum = add_up(s, values, up, n);
-        if (squares != NULL)
-            *squares = sum;
-        follow_average(s, chunk);
-        return HK_OK;
-    }
-    // What follows reads its input twice: from memory that nobody else has.
-    float *own = NULL;
+    rule_call call = {.s = s, .chunk = chunk, .run = r};
+    const hki_center_half h = half_of(&call);
+    double sum = 0;
+    // What reads d twice reads memory that nobody else has.
     if (r->scratch != NULL) {
-        own = r->scratch;
-        memcpy(own, up, (size_t)n * sizeof *own);
-        up = own;
+        memcpy(r->scratch, up, (size_t)h.n * sizeof *up);
+        up = r->scratch;
     }
     if (c->share == HK_SHARE_COPY) {
-        memcpy(values, up, (size_t)n * sizeof *values);
+        memcpy(h.c, up, (size_t)h.n * sizeof *up);
         if (squares != NULL)
-            *squares = s->k->squares(values, n);
+            *squares = s->k->squares(h.c, h.n);
         return HK_OK;
     }
-    if (squares != NULL)
-        *squares = s->k->squares(up, n);
-    if (squares != NULL && !hki_rules_acceptable(s, up, n, *squares))
-        return HK_OK; // the caller refuses it
-    if (s->method->flags & HKI_METHOD_ROUND) {
-        apply_round(s, chunk, up);
-        return HK_OK;
+    if (squares != NULL && !m->reads_once) {
+        *squares = s->k->squares(up, h.n);
+        if (!hki_rules_acceptable(s, up, h.n, *squares))
+            return HK_OK; // the caller refuses it
     }
-    if (own == NULL)
-        return hki_fail(HK_E_INTERNAL, "%s: chunk %u has no scratch memory",
-                        s->name, chunk);
-    if (c->state) // statistics are averaged over the workers, never summed
-        s->k->meet(own, values, 1.0f / (float)HKI_MAX(r->began.live, 1u), n);
-    else if (s->method->center == HKI_CENTER_DELAYED)
-        apply_delayed(s, chunk, own, own + hki_shard_room(s));
-    else
-        HKI_TRY(apply_outer(s, r, chunk, own));
-    s->file.chunk[chunk].updates++;
+    HKI_TRY(m->center_half(&h, (float *)(uintptr_t)up, &sum));
+    if (squares != NULL && m->reads_once)
+        *squares = sum;
+    if (m->rounds)
+        s->file.chunk[chunk].contributions++;
     return HK_OK;
 }
 
 // ---- the end of a round -----------------------------------------------------
-
-static hk_status close_outer(hki_shard *s, uint32_t chunk, uint64_t round) {
-    const hki_chunk_range *const c = &s->chunk[chunk];
-    const int64_t n = c->end - c->begin, room = (n + 15) / 16 * 16;
-    float *const sum = hki_shard_at(s, 1, c->begin);
-    double scale = 1.0 / s->file.chunk[chunk].contributions;
-    if (s->method->flags & HKI_METHOD_FAST_RATE) {
-        // SlowMo: u = beta u + (c - mean) / gamma; c -= alpha gamma u
-        const double gamma = s->file.head->fast_rate;
-        HKI_TRY(hki_fast_rate_check(s->method, gamma, s->name, round));
-        scale /= gamma;
-        HKI_TRY(hk_optimizer_set(s->outer[chunk], "learning_rate",
-                                 s->outer_rate * gamma));
-    }
-    const hk_grad_view g = {.dense = sum, .n_dense = room, .scale = scale};
-    HKI_TRY(hk_optimizer_apply(s->outer[chunk], hki_shard_at(s, 0, c->begin),
-                               &g, (int64_t)round, NULL));
-    memset(sum, 0, (size_t)n * sizeof *sum);
-    store_slots(s, chunk);
-    return HK_OK;
-}
 
 void hki_rules_drop(hki_shard *s, uint32_t chunk) {
     const hki_chunk_range *const c = &s->chunk[chunk];
@@ -353,19 +321,12 @@ void hki_rules_drop(hki_shard *s, uint32_t chunk) {
 }
 
 hk_status hki_rules_close(hki_shard *s, uint32_t chunk, uint64_t round) {
-    const hki_chunk_range *const c = &s->chunk[chunk];
     hki_chunk_record *const rec = &s->file.chunk[chunk];
-    if (c->share == HK_SHARE_COPY || rec->contributions == 0)
+    if (s->chunk[chunk].share == HK_SHARE_COPY || rec->contributions == 0)
         return HK_OK;
-    const int64_t n = c->end - c->begin;
-    float *const values = hki_shard_at(s, 0, c->begin);
-    float *const sum = hki_shard_at(s, 1, c->begin);
-    if (s->method->center == HKI_CENTER_ROUND_SUM)
-        s->k->take_sum(values, sum, n);
-    else if (s->method->center == HKI_CENTER_ROUND_MEAN || c->state)
-        s->k->take_mean(values, sum, (float)rec->contributions, n);
-    else
-        HKI_TRY(close_outer(s, chunk, round));
+    rule_call call = {.s = s, .chunk = chunk, .round = round};
+    const hki_center_half h = half_of(&call);
+    HKI_TRY(s->method->close_round(&h, rec->contributions));
     rec->contributions = 0;
     rec->updates++;
     return HK_OK;

@@ -80,7 +80,7 @@ bool hki_gate_holds(hki_shard *s, uint64_t round) {
 }
 
 static bool has_rounds(const hki_shard *s) {
-    return (s->method->flags & HKI_METHOD_ROUND) != 0;
+    return s->method->rounds;
 }
 
 // Who has ever exchanged anything. `lock` is held.

@@ -41,9 +41,5 @@ void hki_decode(const hki_encoding_kernels *k, hki_encoding e, float *d,
 
 hki_encoding hki_chunk_encoding(const hki_method *m, const hki_chunk_range *c,
                                 hki_encoding asked) {
-    const bool values =
-        c->share == HK_SHARE_COPY || m->worker == HKI_WORKER_VALUE ||
-        (c->state &&
-         (m->center == HKI_CENTER_OUTER || m->center == HKI_CENTER_DELAYED));
-    return values ? HKI_ENC_PLAIN : asked;
+    return hki_chunk_is_value(m, c) ? HKI_ENC_PLAIN : asked;
 }

@@ -425,7 +425,7 @@ static hk_status part(hki_loop *l, hki_worker *w, hk_status s,
     if (!w->joined)
         return HK_OK;
     const bool is_remote = !l->crew->own_center, ended = s == HK_E_END;
-    const bool rounds = l->crew->center->method->flags & HKI_METHOD_ROUND;
+    const bool rounds = l->crew->center->method->rounds;
     const bool well = s == HK_OK || ended;
     hk_status last = HK_OK;
     // Its last exchange may be the first behind a cut.

@@ -195,8 +195,7 @@ static bool is_coupled(const hki_crew *c) {
     if (c->n == 1 || c->center == NULL ||
         hk_center_get_info(c->center, &info) != HK_OK)
         return false;
-    return info.turn != HK_TURN_FREE ||
-           (c->center->method->flags & HKI_METHOD_ROUND) != 0;
+    return info.turn != HK_TURN_FREE || c->center->method->rounds;
 }
 
 static hk_status create_runs(hki_loop *l) {
