@@ -53,7 +53,7 @@ static const place places[] = {
 };
 
 static void try_place(const place *p) {
-    for (int m = HK_METHOD_ELASTIC; m <= HK_METHOD_DILOCO_DELAYED; m++) {
+    for (int m = HK_METHOD_ELASTIC; hk_method_name((hk_method)m) != NULL; m++) {
         hk_center_options o;
         hk_optimizer_options outer;
         outcome here, there;

@@ -1,5 +1,6 @@
 // schema.c - the check of a tree against the table of keys.
 #include "experiment/schema.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "core/cli.h"
@@ -107,12 +108,24 @@ static bool wrong(const tree *t, const char *expected) {
     return false;
 }
 
+const char *schema_choices(const schema_key *k) {
+    static char methods[1024];
+    const char *name;
+    size_t at = 0;
+    if (*k->values)
+        return k->values;
+    for (int m = 1; (name = hk_method_name((hk_method)m)); m++)
+        at += (size_t)snprintf(methods + at, sizeof methods - at, "%s%s",
+                               at ? "|" : "", name);
+    return methods;
+}
+
 static bool check_choice(const tree *t, const schema_key *k) {
-    const char *names[32];
+    const char *const choices = schema_choices(k), *names[32];
     size_t n = 0;
-    if (t->kind == TREE_SCALAR && cli_is_choice(k->values, t->text))
+    if (t->kind == TREE_SCALAR && cli_is_choice(choices, t->text))
         return true;
-    char *copy = cli_strdup(k->values), *rest = copy;
+    char *copy = cli_strdup(choices), *rest = copy;
     for (char *word; n < 32 && (word = strsep(&rest, "|"));)
         names[n++] = word;
     const char *near =
@@ -121,7 +134,7 @@ static bool check_choice(const tree *t, const schema_key *k) {
         cli_fail("%s'%s' cannot be '%s'; did you mean '%s'?", tree_where(t),
                  t->key ? t->key : t->parent->key, t->text, near);
     } else {
-        char *const expected = cli_printf("one of %s", k->values);
+        char *const expected = cli_printf("one of %s", choices);
         wrong(t, expected);
         free(expected);
     }

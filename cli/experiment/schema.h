@@ -31,8 +31,8 @@ typedef struct schema_key {
                       // test or predict
     schema_type type;
     const char *dflt; // as text for people; "" for none
-    // SCHEMA_CHOICE: "a|b"; SCHEMA_ITEM: its main key; SCHEMA_INT and
-    // SCHEMA_INTS: "1.." if they are 1 or more.
+    // SCHEMA_CHOICE: "a|b" ("": the methods; see schema_choices); SCHEMA_ITEM:
+    // its main key; SCHEMA_INT and SCHEMA_INTS: "1.." if they are 1 or more.
     const char *values;
     const char *help;
 } schema_key;
@@ -42,6 +42,9 @@ extern const schema_key schema_keys[]; // ends with an empty path
 // The key of a path that names a set, as "data.train.batch" does; NULL: none.
 const schema_key *schema_find(const char *path);
 extern const char *const schema_sets[]; // that <set> stands for; ends with NULL
+
+// "a|b|c" of a key of choices.
+const char *schema_choices(const schema_key *k);
 
 // Checks the tree and brings short forms into their long form. false after
 // a message with file, line and, for an unknown key, the nearest known one.

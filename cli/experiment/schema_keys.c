@@ -217,10 +217,7 @@ const schema_key schema_keys[] = {
     {"elastic.least_rows", SCHEMA_INT, "5000", "",
      "canned models of a table: fewest rows per worker; with fewer rows one "
      "worker trains, and a line reports it"},
-    {"elastic.method", SCHEMA_CHOICE, "elastic",
-     "elastic|elastic_sync|downpour|downpour_averaged|downpour_moving|"
-     "model_average|local_sgd|agn|drop_stale|slowmo|bmuf|diloco|diloco_async|"
-     "diloco_delayed",
+    {"elastic.method", SCHEMA_CHOICE, "elastic", "",
      "how workers and center exchange; docs/elastic.md has the formulas"},
     {"elastic.preset", SCHEMA_CHOICE, "paper", "paper|tf",
      "paper: moving_rate 0.9 / workers, rho 0; tf: the defaults of "

@@ -58,7 +58,7 @@ static void meaning(FILE *f, const schema_key *k) {
                 k->values);
     if (k->type == SCHEMA_CHOICE || k->type == SCHEMA_CHOICES) {
         fputs(*k->help ? ": " : "", f);
-        choices(f, k->values);
+        choices(f, schema_choices(k));
     }
 }
 
