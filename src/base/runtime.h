@@ -60,6 +60,15 @@ static inline void hki_mutex_unlock(hki_mutex *m) {
     pthread_mutex_unlock(&m->os);
 }
 
+// For assertions: false when nobody holds it. Fibers know more: false when the
+// caller does not.
+static inline bool hki_mutex_is_held(hki_mutex *m) {
+    const bool was_free = hki_mutex_trylock(m);
+    if (was_free)
+        hki_mutex_unlock(m);
+    return !was_free;
+}
+
 static inline void hki_cond_deinit(hki_cond *c) {
     pthread_cond_destroy(&c->os);
 }
@@ -84,6 +93,7 @@ void hki_mutex_deinit(hki_mutex *m);
 void hki_mutex_lock(hki_mutex *m);
 bool hki_mutex_trylock(hki_mutex *m);
 void hki_mutex_unlock(hki_mutex *m);
+bool hki_mutex_is_held(hki_mutex *m);
 void hki_cond_deinit(hki_cond *c);
 void hki_cond_broadcast(hki_cond *c);
 void hki_cond_signal(hki_cond *c);

@@ -56,6 +56,7 @@ static void thread_main(void *user) {
             hki_cond_wait_forever(&o->changed, &o->lock);
         if (o->taken == o->queued)
             break;
+        HKI_ASSERT(o->taken < o->queued && o->queued <= o->taken + 2);
         job *const j = &o->jobs[o->taken++ % 2];
         hki_mutex_unlock(&o->lock);
         run_job(o->e, j);
@@ -126,6 +127,7 @@ static hk_status wait_done(hk_elastic *e, job *j) {
 // Takes the results of the oldest job over; x NULL: forgets its d.
 static hk_status finish_job(hk_elastic *e, hki_vector *x) {
     hki_overlap *const o = e->overlap;
+    HKI_ASSERT(o->applied < o->started && o->started <= o->applied + 2);
     job *const j = &o->jobs[o->applied % 2];
     HKI_TRY(wait_done(e, j));
     o->applied++;

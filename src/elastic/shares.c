@@ -92,9 +92,11 @@ hk_status hki_parts_init(hki_parts *p, const hk_layout *l, int64_t chunk_floats,
     p->count = 0;
     each_run(l, p->share, cut_run, &c);
     HKI_TRY(hki_alloc_array(p->count, sizeof *p->part, &p->part));
+    const size_t count = p->count;
     c.count_only = false;
     p->count = 0;
     each_run(l, p->share, cut_run, &c);
+    HKI_ASSERT(p->count == count);
     return HK_OK;
 }
 

@@ -234,6 +234,7 @@ void hki_turn_leave(hki_turn *t, hki_event event, uint32_t id, bool done) {
     if (t->order == HK_TURN_FREE && !t->record)
         return;
     HKI_LOCKED(&t->lock);
+    HKI_ASSERT(id < t->n_seats);
     if (t->record && done)
         append(t, (uint32_t)event << 24 | id);
     if (t->order == HK_TURN_ROUND_ROBIN && event == HKI_EVENT_JOIN) {
@@ -250,6 +251,7 @@ void hki_turn_leave(hki_turn *t, hki_event event, uint32_t id, bool done) {
         if (t->next == id && (done || event == HKI_EVENT_LEAVE))
             advance(t);
     } else if (t->order == HK_TURN_RECORDED && done) {
+        HKI_ASSERT(t->position < t->n_log);
         t->position++;
     }
     hki_cond_broadcast(&t->changed);

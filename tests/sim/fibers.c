@@ -373,6 +373,10 @@ void hki_mutex_unlock(hki_mutex *m) {
     wake_all(WANTS_MUTEX, m);
 }
 
+bool hki_mutex_is_held(hki_mutex *m) {
+    return *owner_of(m) == sim.running;
+}
+
 void hki_cond_init(hki_cond *c) {
     *c = (hki_cond){.os = PTHREAD_COND_INITIALIZER};
 }

@@ -72,6 +72,7 @@ static hk_status put(hki_board *b, unsigned by, const char *key,
     HKI_TRY(hki_alloc_array(size, 1, &copy));
     memcpy(copy, value, size);
     if (n == NULL) {
+        HKI_ASSERT(b->count < HKI_COUNT(b->note));
         n = &b->note[b->count++];
         *n = (hki_note){.owners = owners};
         b->count_own += own != 0;

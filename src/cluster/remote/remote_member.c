@@ -70,6 +70,7 @@ void hki_member_remove(hki_member_link *w) {
 void hki_member_unref(hki_member_link *w) {
     hki_remote *const r = w->remote;
     HKI_LOCKED(&r->lock);
+    HKI_ASSERT(w->refs > 0);
     w->refs--;
     // The heartbeat thread sleeps on unless there is something for it to do:
     // waking it after every exchange costs as much as a small exchange does.

@@ -39,6 +39,8 @@ void hki_shard_probe(const hki_shard *s, hki_point p) {
 }
 
 float *hki_shard_at(const hki_shard *s, uint32_t v, int64_t at) {
+    HKI_ASSERT(v < s->file.head->n_vectors);
+    HKI_ASSERT(at >= s->first && at <= s->first + s->n);
     return s->file.vector[v] + (at - s->first);
 }
 

@@ -281,6 +281,7 @@ hk_status hki_rules_apply(hki_shard *s, const hki_shard_run *r, uint32_t chunk,
     const hki_chunk_range *const c = &s->chunk[chunk];
     const int64_t n = c->end - c->begin;
     float *const values = hki_shard_at(s, 0, c->begin);
+    HKI_ASSERT(hki_mutex_is_held(&s->chunk_lock[chunk]));
     if (c->share == HK_SHARE_EXCHANGE && s->method->center == HKI_CENTER_ADD) {
         const double sum = add_up(s, values, up, n);
         if (squares != NULL)

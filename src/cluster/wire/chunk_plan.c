@@ -174,9 +174,14 @@ hk_status hki_plan_init(hki_chunk_plan *p, const hk_layout *l,
     HKI_TRY(hki_alloc_array(p->n_tables, sizeof *p->table, &p->table));
     HKI_TRY(hki_zalloc_array(n_shards + 1, sizeof *p->first, &p->first));
     HKI_TRY(hki_zalloc_array(n_shards + 1, sizeof *p->begin, &p->begin));
+    const uint32_t count = p->count, n_tables = p->n_tables;
     c.count_only = false;
     cut_all(&c);
+    HKI_ASSERT(p->count == count && p->n_tables == n_tables);
     divide(p, n);
+    for (uint32_t s = 0; s < n_shards; s++)
+        HKI_ASSERT(p->first[s] <= p->first[s + 1] &&
+                   p->begin[s] <= p->begin[s + 1]);
     p->hash = hash_plan(p, hki_layout_fingerprint(l));
     return HK_OK;
 }
