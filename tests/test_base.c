@@ -1,7 +1,7 @@
 // test_base.c - status, options, memory, arena, buffer, context, clock, random
 // numbers, threads, ISA level.
 #define _GNU_SOURCE // thread names
-#include "hk_test.h"
+#include "abort_util.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -44,6 +44,37 @@ static void test_status_names(void **state) {
     assert_string_equal(hk_status_string((hk_status)4711), "HK_E_UNKNOWN");
     assert_string_equal(hk_version(), "0.3.0");
 }
+
+// ---- assertions -----------------------------------------------------------
+
+static void assert_sum(void *user) {
+    const int *const two = user;
+    HKI_ASSERT(*two + *two == 5);
+}
+
+static void test_assert(void **state) {
+    (void)state;
+    int two = 2;
+    HKI_ASSERT(two + two == 4);
+    assert_aborts(assert_sum, &two, "hooke: test_base.c:");
+    assert_aborts(assert_sum, &two,
+                  ": assert_sum: assertion failed: *two + *two == 5; ");
+}
+
+static void test_mutex_is_held(void **state) {
+    (void)state;
+    hki_mutex m;
+    hki_mutex_init(&m);
+    assert_false(hki_mutex_is_held(&m));
+    hki_mutex_lock(&m);
+    assert_true(hki_mutex_is_held(&m));
+    hki_mutex_unlock(&m);
+    assert_true(hki_mutex_trylock(&m)); // the question has not taken it
+    hki_mutex_unlock(&m);
+    hki_mutex_deinit(&m);
+}
+
+// ---- messages -------------------------------------------------------------
 
 static void *other_thread_error(void *arg) {
     bool *const ok = arg;
@@ -800,6 +831,8 @@ static void test_failing_allocations(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_status_names),
+        cmocka_unit_test(test_assert),
+        cmocka_unit_test(test_mutex_is_held),
         cmocka_unit_test(test_last_error),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_options_init),

@@ -1,6 +1,7 @@
 // test_center_file.c - the center file and what is done with it: damage,
 // recovery of every kind of half-done change, units that come twice.
 #include "cluster_bed.h"
+#include "abort_util.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -758,6 +759,55 @@ static int teardown(void **state) {
     return 0;
 }
 
+// ---- assertions -------------------------------------------------------------
+
+static void open_unlocked(void *user) {
+    hki_shard *const s = user;
+    uint32_t slot;
+    (void)hki_undo_open(s, 0, HKI_CURSOR(0, 1), 0, 1, &slot);
+}
+
+// As if the cursor had gone past the unit meanwhile.
+static void open_late(void *user) {
+    hki_shard *const s = user;
+    uint32_t slot;
+    hki_store64(&s->file.worker[0].cursor, HKI_CURSOR(3, 0));
+    hki_shard_lock_chunk(s, 0);
+    (void)hki_undo_open(s, 0, HKI_CURSOR(2, 1), 0, 1, &slot);
+}
+
+static void commit_twice(void *user) {
+    hki_shard *const s = user;
+    uint32_t slot;
+    hki_shard_lock_chunk(s, 0);
+    if (hki_undo_open(s, 0, HKI_CURSOR(0, 1), 0, 1, &slot) == HK_OK &&
+        hki_undo_commit(s, slot) == HK_OK)
+        (void)hki_undo_commit(s, slot);
+}
+
+static void read_outside(void *user) {
+    const hki_shard *const s = user;
+    (void)hki_shard_at(s, 0, s->first + s->n + 1);
+}
+
+static void wait_unlocked(void *user) {
+    (void)hki_shard_wait(user, &no_wait);
+}
+
+// What would harm the file ends the process first.
+static void test_assertions(void **state) {
+    (void)state;
+    hki_shard_options o;
+    options(&o, HK_METHOD_ELASTIC);
+    hki_shard *const s = create(&o);
+    assert_aborts(open_unlocked, s, "hki_mutex_is_held(&s->chunk_lock[chunk])");
+    assert_aborts(commit_twice, s, "u->tag > hki_load64(&w->cursor)");
+    assert_aborts(read_outside, s, "at <= s->first + s->n");
+    assert_aborts(wait_unlocked, s, "hki_mutex_is_held(&s->lock)");
+    assert_aborts(open_late, s, "tag == hki_load64("); // the file's cursor, too
+    hki_shard_close(s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_once),
@@ -772,6 +822,7 @@ int main(void) {
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_made_again),
+        cmocka_unit_test(test_assertions),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

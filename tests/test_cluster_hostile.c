@@ -359,8 +359,17 @@ static void test_gate(void **state) {
     assert_true(hki_now_ns() - begin > hold_ns + INT64_C(1900000000));
     raw_gate(&b, 10, HKI_GATE_OPEN, 0, NULL);
     assert_ok(raw_state(&b));
-    raw_gate(&b, 0, HKI_GATE_CLOSE, 0, NULL); // no ticket at all
+    // Without a ticket: neither closes it nor lengthens its rest.
+    raw_gate(&b, 0, HKI_GATE_CLOSE, 0, NULL);
     hear_end(b.conn);
+    hki_mutex_lock(&shard->lock);
+    const int64_t rest_ns = shard->gate.rest_ns;
+    hki_mutex_unlock(&shard->lock);
+    raw_gate(&f, 0, HKI_GATE_OPEN, 0, NULL);
+    hear_end(f.conn);
+    hki_mutex_lock(&shard->lock);
+    assert_int_equal(shard->gate.rest_ns, rest_ns);
+    hki_mutex_unlock(&shard->lock);
     hki_framer_deinit(&f);
     hki_framer_deinit(&b);
     hki_net_destroy(net);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include "hooke/context.h"
 #include "hooke/status.h"
+#include "base/assert.h"
 #include "base/banned.h"
 #include "base/isa.h"
 #include "base/runtime.h"

@@ -43,7 +43,6 @@ hk_status hk_context_create(const hk_context_options *opt, hk_context **out) {
     hk_context *ctx;
     HKI_TRY(hki_zalloc_array(1, sizeof *ctx, &ctx));
     ctx->opt = o;
-    // Default mutexes: initialisation cannot fail on the systems we run on.
     hki_mutex_init(&ctx->log_lock);
     hki_mutex_init(&ctx->slot_lock);
     atomic_init(&ctx->stop, 0);

@@ -65,25 +65,13 @@ void hki_thread_stop(hki_thread *t) {
 
 // ---- waits ------------------------------------------------------------------
 
-hk_status hki_cond_init(hki_cond *c, const char *what) {
+// None of these calls has a reason to fail: they only fill in their arguments.
+void hki_cond_init(hki_cond *c) {
     pthread_condattr_t attr;
-    int e = pthread_condattr_init(&attr);
-    if (e == 0) {
-        e = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-        if (e == 0)
-            e = pthread_cond_init(&c->os, &attr);
-        pthread_condattr_destroy(&attr);
-    }
-    if (e != 0)
-        return hki_fail(HK_E_NO_MEMORY, "%s: condition variable: error %d",
-                        what, e);
-    return HK_OK;
-}
-
-hk_status hki_conds_init(hki_cond *a, hki_cond *b, const char *what) {
-    HKI_TRY(hki_cond_init(a, what));
-    HKI_TRY_OR(hki_cond_init(b, what), hki_cond_deinit(a));
-    return HK_OK;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&c->os, &attr);
+    pthread_condattr_destroy(&attr);
 }
 
 static struct timespec timespec_of(int64_t ns) {

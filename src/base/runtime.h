@@ -18,6 +18,9 @@
 #include "hooke/status.h"
 
 // ---- locks ------------------------------------------------------------------
+//
+// Making a lock or a condition cannot fail. An object that a destructor may
+// find half-built makes its locks first, before anything that can fail.
 
 typedef struct hki_mutex {
     pthread_mutex_t os;
@@ -32,15 +35,12 @@ typedef struct hki_cond {
     pthread_cond_t os;
 } hki_cond;
 
-// A condition on the monotonic clock; `what` is named on failure.
-hk_status hki_cond_init(hki_cond *c, const char *what);
-// Two of them, or none.
-hk_status hki_conds_init(hki_cond *a, hki_cond *b, const char *what);
+void hki_cond_init(hki_cond *c); // waits on the monotonic clock
 
 #ifndef HKI_RUNTIME_SIM
 
-static inline bool hki_mutex_init(hki_mutex *m) {
-    return pthread_mutex_init(&m->os, NULL) == 0;
+static inline void hki_mutex_init(hki_mutex *m) {
+    pthread_mutex_init(&m->os, NULL);
 }
 
 static inline void hki_mutex_deinit(hki_mutex *m) {
@@ -58,6 +58,15 @@ static inline bool hki_mutex_trylock(hki_mutex *m) {
 
 static inline void hki_mutex_unlock(hki_mutex *m) {
     pthread_mutex_unlock(&m->os);
+}
+
+// For assertions: false when nobody holds it. Fibers know more: false when the
+// caller does not.
+static inline bool hki_mutex_is_held(hki_mutex *m) {
+    const bool was_free = hki_mutex_trylock(m);
+    if (was_free)
+        hki_mutex_unlock(m);
+    return !was_free;
 }
 
 static inline void hki_cond_deinit(hki_cond *c) {
@@ -79,11 +88,12 @@ static inline void hki_cond_wait_forever(hki_cond *c, hki_mutex *m) {
 
 #else
 
-bool hki_mutex_init(hki_mutex *m);
+void hki_mutex_init(hki_mutex *m);
 void hki_mutex_deinit(hki_mutex *m);
 void hki_mutex_lock(hki_mutex *m);
 bool hki_mutex_trylock(hki_mutex *m);
 void hki_mutex_unlock(hki_mutex *m);
+bool hki_mutex_is_held(hki_mutex *m);
 void hki_cond_deinit(hki_cond *c);
 void hki_cond_broadcast(hki_cond *c);
 void hki_cond_signal(hki_cond *c);

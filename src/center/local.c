@@ -6,12 +6,10 @@
 static void local_destroy(hk_center *base) {
     hki_local *const c = (hki_local *)base;
     hki_local_leave_device(c);
-    for (size_t i = 0; i < c->n_locks; i++)
+    for (size_t i = 0; c->stripe != NULL && i < c->n_stripes; i++)
         hki_mutex_deinit(&c->stripe[i].lock);
-    if (c->has_changed)
-        hki_cond_deinit(&c->changed);
-    if (c->has_lock)
-        hki_mutex_deinit(&c->lock);
+    hki_cond_deinit(&c->changed);
+    hki_mutex_deinit(&c->lock);
     hki_turn_deinit(&c->turn);
     hk_optimizer_destroy(c->outer);
     hki_free(c->values);
@@ -26,23 +24,17 @@ static void local_destroy(hk_center *base) {
     hki_free(c);
 }
 
-static hk_status create_locks(hki_local *c) {
-    if (!hki_mutex_init(&c->lock))
-        return hki_fail(HK_E_NO_MEMORY, "%s: mutex", c->base.name);
-    c->has_lock = true;
-    HKI_TRY(hki_cond_init(&c->changed, c->base.name));
-    c->has_changed = true;
+static hk_status create_stripes(hki_local *c) {
     // An outer optimizer steps over all values at once: one stripe.
     const bool whole = hki_local_steps(c);
     const size_t chunks = c->base.partition.count;
     c->n_stripes = whole ? 1 : HKI_MAX(chunks, (size_t)1);
     HKI_TRY(hki_zalloc_array(c->n_stripes, sizeof *c->stripe, &c->stripe));
-    for (; c->n_locks < c->n_stripes; c->n_locks++) {
-        hki_stripe *const s = &c->stripe[c->n_locks];
-        s->first = c->n_locks;
-        s->last = whole ? chunks : HKI_MIN(c->n_locks + 1, chunks);
-        if (!hki_mutex_init(&s->lock))
-            return hki_fail(HK_E_NO_MEMORY, "%s: mutex", c->base.name);
+    for (size_t i = 0; i < c->n_stripes; i++) {
+        hki_stripe *const s = &c->stripe[i];
+        s->first = i;
+        s->last = whole ? chunks : HKI_MIN(i + 1, chunks);
+        hki_mutex_init(&s->lock);
     }
     return HK_OK;
 }
@@ -88,9 +80,9 @@ static hk_status create_outer(hki_local *c, const hk_center_options *opt) {
 
 static hk_status build(hki_local *c, const hk_center_options *opt) {
     HKI_TRY(hki_exchange_kernels_pick(opt->isa, c->base.name, &c->k));
-    HKI_TRY(hki_turn_init(&c->turn, opt, c->base.name,
+    HKI_TRY(hki_turn_load(&c->turn, opt, c->base.name,
                           hki_layout_fingerprint(c->base.layout)));
-    HKI_TRY(create_locks(c));
+    HKI_TRY(create_stripes(c));
     HKI_TRY(create_vectors(c));
     HKI_TRY(hki_zalloc_array(opt->max_workers, sizeof *c->slot, &c->slot));
     return create_outer(c, opt);
@@ -378,6 +370,9 @@ hk_status hk_center_create_local(const hk_center_options *opt,
         return hki_fail(HK_E_INVALID_ARG, "center: layout or out is NULL");
     hki_local *c;
     HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
+    hki_mutex_init(&c->lock);
+    hki_cond_init(&c->changed);
+    hki_turn_init(&c->turn);
     c->context = o.context;
     c->check = o.check != 0;
     c->max_workers = o.max_workers;

@@ -61,7 +61,7 @@ typedef struct hki_local {
     uint64_t *updates;         // per part
     hk_optimizer *outer;
     hki_stripe *stripe;
-    size_t n_stripes, n_locks; // n_locks: initialised ones
+    size_t n_stripes;
 
     // Where workers of a device come: it may have the values. Changed, and
     // asked for work, with all stripes held; waited for with one.
@@ -77,7 +77,6 @@ typedef struct hki_local {
 
     hki_mutex lock; // membership, initialisation, barrier, rounds
     hki_cond changed;
-    bool has_lock, has_changed;
     hki_slot *slot;
     bool initialising, barrier_passed;
     uint32_t barrier_arrived;

@@ -6,6 +6,7 @@
 
 hk_status hki_local_lock_stripe(hki_local *c, const hki_local_walk_state *w,
                                 size_t i) {
+    HKI_ASSERT(i < c->n_stripes);
     if (hki_mutex_lock_until(&c->stripe[i].lock, w->deadline_ns)) {
         const hk_status s = w->enqueues ? HK_OK : hki_local_settle(c);
         if (s != HK_OK)

@@ -86,6 +86,8 @@ static bool is_complete(hki_local *c) {
 
 // `lock` is held and given up meanwhile.
 static hk_status close_round(hki_local *c, const round_arg *a) {
+    HKI_ASSERT(hki_mutex_is_held(&c->lock));
+    HKI_ASSERT(!c->round.closing && c->round.arrived > 0);
     c->round.closing = true;
     round_arg arg = *a;
     arg.count = c->round.arrived;
@@ -97,6 +99,7 @@ static hk_status close_round(hki_local *c, const round_arg *a) {
                                     .arg = &arg};
     const hk_status s = hki_local_walk(c, &w);
     hki_mutex_lock(&c->lock);
+    HKI_ASSERT(c->round.closing && c->round.contributing == 0);
     c->round.closing = false;
     if (s == HK_OK) {
         c->round.number++;
@@ -136,6 +139,7 @@ static hk_status contribute(hki_local *c, round_arg *a) {
     hki_slot *const slot = &c->slot[a->m.id];
     if (slot->round == c->round.number + 1)
         return HK_OK; // a second call after a timeout
+    const uint64_t number = c->round.number;
     c->round.contributing++;
     hki_mutex_unlock(&c->lock);
     const hki_local_walk_state w = {.what = "round",
@@ -147,6 +151,8 @@ static hk_status contribute(hki_local *c, round_arg *a) {
                                     .arg = a};
     const hk_status s = hki_local_walk(c, &w);
     hki_mutex_lock(&c->lock);
+    HKI_ASSERT(c->round.contributing > 0 && !c->round.closing);
+    HKI_ASSERT(c->round.number == number); // it waits for contributions
     c->round.contributing--;
     if (s == HK_OK) {
         c->round.arrived++;

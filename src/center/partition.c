@@ -227,9 +227,14 @@ hk_status hki_partition_init(hki_partition *d, const hk_layout *l,
     HKI_TRY(hki_alloc_array(d->n_tables, sizeof *d->table, &d->table));
     HKI_TRY(hki_zalloc_array(n_shards + 1, sizeof *d->first, &d->first));
     HKI_TRY(hki_zalloc_array(n_shards + 1, sizeof *d->begin, &d->begin));
+    const uint32_t count = d->count, n_tables = d->n_tables;
     c.count_only = false;
     cut_all(&c);
+    HKI_ASSERT(d->count == count && d->n_tables == n_tables);
     divide(d, n);
+    for (uint32_t s = 0; s < n_shards; s++)
+        HKI_ASSERT(d->first[s] <= d->first[s + 1] &&
+                   d->begin[s] <= d->begin[s + 1]);
     d->hash = hash_partition(d, hki_layout_fingerprint(l));
     return HK_OK;
 }

@@ -27,7 +27,7 @@ static const char *event_name(uint32_t event) {
 
 // ---- create -----------------------------------------------------------------
 
-static hk_status load(hki_turn *t, const hk_center_options *opt) {
+static hk_status read_order(hki_turn *t, const hk_center_options *opt) {
     if (opt->order == NULL)
         return hki_fail(HK_E_INVALID_ARG,
                         "%s: a recorded turn order needs its bytes (order)",
@@ -64,7 +64,12 @@ static hk_status load(hki_turn *t, const hk_center_options *opt) {
     return HK_OK;
 }
 
-hk_status hki_turn_init(hki_turn *t, const hk_center_options *opt,
+void hki_turn_init(hki_turn *t) {
+    hki_mutex_init(&t->lock);
+    hki_cond_init(&t->changed);
+}
+
+hk_status hki_turn_load(hki_turn *t, const hk_center_options *opt,
                         const char *name, uint64_t fingerprint) {
     t->order = opt->turn;
     t->record = opt->record && opt->turn != HK_TURN_RECORDED;
@@ -72,17 +77,12 @@ hk_status hki_turn_init(hki_turn *t, const hk_center_options *opt,
     t->fingerprint = fingerprint;
     t->first_worker = NOBODY;
     t->n_seats = opt->max_workers;
-    if (!hki_mutex_init(&t->lock))
-        return hki_fail(HK_E_NO_MEMORY, "%s: mutex", name);
-    t->has_lock = true;
-    HKI_TRY(hki_cond_init(&t->changed, name));
-    t->has_changed = true;
     if (t->record) {
         t->capacity = 1024;
         HKI_TRY(hki_alloc_array(t->capacity, sizeof *t->log, &t->log));
     }
     if (t->order == HK_TURN_RECORDED)
-        return load(t, opt);
+        return read_order(t, opt);
     if (t->order == HK_TURN_ROUND_ROBIN) {
         HKI_TRY(hki_zalloc_array(t->n_seats, 1, &t->seat));
         memset(t->seat, HKI_SEAT_EXPECTED, opt->workers);
@@ -91,10 +91,8 @@ hk_status hki_turn_init(hki_turn *t, const hk_center_options *opt,
 }
 
 void hki_turn_deinit(hki_turn *t) {
-    if (t->has_changed)
-        hki_cond_deinit(&t->changed);
-    if (t->has_lock)
-        hki_mutex_deinit(&t->lock);
+    hki_cond_deinit(&t->changed);
+    hki_mutex_deinit(&t->lock);
     hki_free(t->seat);
     hki_free(t->log);
 }
@@ -236,6 +234,7 @@ void hki_turn_leave(hki_turn *t, hki_event event, uint32_t id, bool done) {
     if (t->order == HK_TURN_FREE && !t->record)
         return;
     HKI_LOCKED(&t->lock);
+    HKI_ASSERT(id < t->n_seats);
     if (t->record && done)
         append(t, (uint32_t)event << 24 | id);
     if (t->order == HK_TURN_ROUND_ROBIN && event == HKI_EVENT_JOIN) {
@@ -252,6 +251,7 @@ void hki_turn_leave(hki_turn *t, hki_event event, uint32_t id, bool done) {
         if (t->next == id && (done || event == HKI_EVENT_LEAVE))
             advance(t);
     } else if (t->order == HK_TURN_RECORDED && done) {
+        HKI_ASSERT(t->position < t->n_log);
         t->position++;
     }
     hki_cond_broadcast(&t->changed);

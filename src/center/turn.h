@@ -38,7 +38,6 @@ typedef struct hki_turn {
     uint64_t fingerprint;
     hki_mutex lock; // guards everything below
     hki_cond changed;
-    bool has_lock, has_changed;
 
     // Round-robin.
     uint8_t *seat; // hki_turn_seat per id
@@ -53,7 +52,9 @@ typedef struct hki_turn {
     bool lost;             // an event could not be remembered
 } hki_turn;
 
-hk_status hki_turn_init(hki_turn *t, const hk_center_options *opt,
+void hki_turn_init(hki_turn *t); // of zeroed memory
+// What the options say of the order; once, before the first event.
+hk_status hki_turn_load(hki_turn *t, const hk_center_options *opt,
                         const char *name, uint64_t fingerprint);
 void hki_turn_deinit(hki_turn *t);
 

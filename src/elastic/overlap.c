@@ -28,7 +28,6 @@ struct hki_overlap {
     hki_thread *thread;
     hki_mutex lock; // guards done, queued and stop
     hki_cond changed;
-    bool has_lock, has_changed;
     job jobs[2];
     uint64_t started, applied; // jobs, counted by the worker
     uint64_t queued, taken;    // by worker and thread
@@ -57,6 +56,7 @@ static void thread_main(void *user) {
             hki_cond_wait_forever(&o->changed, &o->lock);
         if (o->taken == o->queued)
             break;
+        HKI_ASSERT(o->taken < o->queued && o->queued <= o->taken + 2);
         job *const j = &o->jobs[o->taken++ % 2];
         hki_mutex_unlock(&o->lock);
         run_job(o->e, j);
@@ -70,15 +70,12 @@ static void thread_main(void *user) {
 hk_status hki_overlap_create(hk_elastic *e) {
     hki_overlap *o;
     HKI_TRY(hki_zalloc_array(1, sizeof *o, &o));
+    hki_mutex_init(&o->lock);
+    hki_cond_init(&o->changed);
     e->overlap = o;
     o->e = e;
     for (size_t i = 0; i < HKI_COUNT(o->jobs); i++)
         HKI_TRY(hki_vector_init(&o->jobs[i].d, hki_layout_size(e->layout), 0));
-    if (!hki_mutex_init(&o->lock))
-        return hki_fail(HK_E_NO_MEMORY, "%s: mutex", e->name);
-    o->has_lock = true;
-    HKI_TRY(hki_cond_init(&o->changed, e->name));
-    o->has_changed = true;
     return hki_thread_start(thread_main, o, -1, "hooke-overlap", &o->thread);
 }
 
@@ -92,10 +89,8 @@ void hki_overlap_destroy(hki_overlap *o) {
         hki_mutex_unlock(&o->lock);
         hki_thread_stop(o->thread);
     }
-    if (o->has_changed)
-        hki_cond_deinit(&o->changed);
-    if (o->has_lock)
-        hki_mutex_deinit(&o->lock);
+    hki_cond_deinit(&o->changed);
+    hki_mutex_deinit(&o->lock);
     for (size_t i = 0; i < HKI_COUNT(o->jobs); i++)
         hki_vector_deinit(&o->jobs[i].d);
     hki_free(o);
@@ -132,6 +127,7 @@ static hk_status wait_done(hk_elastic *e, job *j) {
 // Takes the results of the oldest job over; x NULL: forgets its d.
 static hk_status finish_job(hk_elastic *e, hki_vector *x) {
     hki_overlap *const o = e->overlap;
+    HKI_ASSERT(o->applied < o->started && o->started <= o->applied + 2);
     job *const j = &o->jobs[o->applied % 2];
     HKI_TRY(wait_done(e, j));
     o->applied++;

@@ -77,10 +77,7 @@ hk_status hk_estimator_create(hk_context *ctx, const hk_estimator_options *opt,
         return hki_fail(HK_E_INVALID_ARG, "estimator: model_fn is missing");
     hk_estimator *e;
     HKI_TRY(hki_zalloc_array(1, sizeof *e, &e));
-    if (!hki_mutex_init(&e->scalar_lock)) {
-        hki_free(e);
-        return hki_fail(HK_E_NO_MEMORY, "estimator: mutex");
-    }
+    hki_mutex_init(&e->scalar_lock);
     e->ctx = ctx;
     e->model_fn = o.model_fn;
     e->user = o.user;

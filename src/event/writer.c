@@ -33,7 +33,6 @@ struct hk_event_writer {
     hki_mutex lock;   // guards what follows
     hki_cond work;    // for the thread
     hki_cond done;    // for those who wait for it
-    bool has_sync;    // lock and conditions exist
     bool stop, hurry; // hurry: somebody waits
     hki_buf queue;
     int64_t due_ns; // when the oldest event in the queue is to be written
@@ -286,13 +285,6 @@ static hk_status open_file(hk_event_writer *w, const char *dir) {
     return s;
 }
 
-static hk_status init_sync(hk_event_writer *w) {
-    HKI_TRY(hki_conds_init(&w->work, &w->done, "event writer"));
-    hki_mutex_init(&w->lock);
-    w->has_sync = true;
-    return HK_OK;
-}
-
 static hk_status send_version(hk_event_writer *w) {
     hki_event_draft d;
     const hk_status s = hki_event_begin(w, 0, HKI_EVENT_VERSION, &d);
@@ -303,7 +295,6 @@ static hk_status send_version(hk_event_writer *w) {
 }
 
 static hk_status open_writer(hk_event_writer *w, const char *dir) {
-    HKI_TRY(init_sync(w));
     HKI_TRY(hki_alloc_array(1, sizeof *w->buckets, &w->buckets));
     hki_histogram_table_init(w->buckets);
     HKI_TRY(hki_folder_make(dir));
@@ -327,11 +318,9 @@ static hk_status destroy(hk_event_writer *w) {
     if (w->fd >= 0 && close(w->fd) != 0 && s == HK_OK)
         s = hki_io_fail(errno, w->path != NULL ? w->path : "", "close");
     hki_lockfile_release(w->folder_lock);
-    if (w->has_sync) {
-        hki_mutex_deinit(&w->lock);
-        hki_cond_deinit(&w->work);
-        hki_cond_deinit(&w->done);
-    }
+    hki_mutex_deinit(&w->lock);
+    hki_cond_deinit(&w->work);
+    hki_cond_deinit(&w->done);
     hki_buf_deinit(&w->queue);
     hki_buf_deinit(&w->writing);
     hki_free(w->buckets);
@@ -349,6 +338,9 @@ hk_status hk_event_open(const char *dir, const hk_event_options *opt,
     HKI_TRY(check_options(dir, &o));
     hk_event_writer *w;
     HKI_TRY(hki_zalloc_array(1, sizeof *w, &w));
+    hki_mutex_init(&w->lock);
+    hki_cond_init(&w->work);
+    hki_cond_init(&w->done);
     w->options = o;
     w->fd = -1;
     const hk_status s = open_writer(w, dir);

@@ -336,9 +336,8 @@ static fiber **owner_of(hki_mutex *m) {
     return (fiber **)(void *)m;
 }
 
-bool hki_mutex_init(hki_mutex *m) {
+void hki_mutex_init(hki_mutex *m) {
     *m = (hki_mutex)HKI_MUTEX_INIT;
-    return true;
 }
 
 void hki_mutex_deinit(hki_mutex *m) {
@@ -374,15 +373,12 @@ void hki_mutex_unlock(hki_mutex *m) {
     wake_all(WANTS_MUTEX, m);
 }
 
-hk_status hki_cond_init(hki_cond *c, const char *what) {
-    (void)what;
-    *c = (hki_cond){.os = PTHREAD_COND_INITIALIZER};
-    return HK_OK;
+bool hki_mutex_is_held(hki_mutex *m) {
+    return *owner_of(m) == sim.running;
 }
 
-hk_status hki_conds_init(hki_cond *a, hki_cond *b, const char *what) {
-    (void)hki_cond_init(a, what);
-    return hki_cond_init(b, what);
+void hki_cond_init(hki_cond *c) {
+    *c = (hki_cond){.os = PTHREAD_COND_INITIALIZER};
 }
 
 void hki_cond_deinit(hki_cond *c) {

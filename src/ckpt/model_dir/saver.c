@@ -174,24 +174,6 @@ static hk_status take_folder(hk_saver *s) {
     return HK_OK;
 }
 
-static hk_status start_thread(hk_saver *s) {
-    if (!hki_mutex_init(&s->mutex))
-        return hki_fail(HK_E_NO_MEMORY, "saver: cannot create a mutex");
-    if (hki_cond_init(&s->wake, "saver") != HK_OK) {
-        hki_mutex_deinit(&s->mutex);
-        return hki_fail(HK_E_NO_MEMORY,
-                        "saver: cannot create a condition variable");
-    }
-    if (hki_cond_init(&s->done, "saver") != HK_OK) {
-        hki_cond_deinit(&s->wake);
-        hki_mutex_deinit(&s->mutex);
-        return hki_fail(HK_E_NO_MEMORY,
-                        "saver: cannot create a condition variable");
-    }
-    s->has_sync = true;
-    return hki_thread_start(thread_main, s, -1, "hooke-saver", &s->thread);
-}
-
 static hk_status build(hk_saver *s) {
     HKI_TRY(check_options(&s->opt, &s->ops));
     HKI_TRY(hki_arena_strdup(&s->arena, s->opt.model_dir, &s->opt.model_dir));
@@ -204,7 +186,9 @@ static hk_status build(hk_saver *s) {
     };
     s->clock = wall_clock;
     HKI_TRY(take_folder(s));
-    return s->opt.background ? start_thread(s) : HK_OK;
+    if (!s->opt.background)
+        return HK_OK;
+    return hki_thread_start(thread_main, s, -1, "hooke-saver", &s->thread);
 }
 
 hk_status hk_saver_create(const hk_saver_options *opt, hk_saver **out) {
@@ -212,6 +196,9 @@ hk_status hk_saver_create(const hk_saver_options *opt, hk_saver **out) {
     if (opt == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "saver: options or out is NULL");
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
+    hki_mutex_init(&s->mutex);
+    hki_cond_init(&s->wake);
+    hki_cond_init(&s->done);
     HKI_TRY(HKI_OPTIONS_GET(hk_saver_options, &s->opt, opt, "saver"));
     HKI_TRY(build(s));
     return HKI_HAND_ON(out, s);
@@ -234,11 +221,9 @@ void hk_saver_destroy(hk_saver *s) {
         enter(s, HKI_SAVER_STOPPING);
         hki_thread_stop(s->thread);
     }
-    if (s->has_sync) {
-        hki_cond_deinit(&s->done);
-        hki_cond_deinit(&s->wake);
-        hki_mutex_deinit(&s->mutex);
-    }
+    hki_cond_deinit(&s->done);
+    hki_cond_deinit(&s->wake);
+    hki_mutex_deinit(&s->mutex);
     clear_job(&s->job);
     hki_free(s->job.copy.to);
     hki_state_deinit(&s->state);

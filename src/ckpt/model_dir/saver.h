@@ -41,7 +41,6 @@ struct hk_saver {
     size_t buffer_bytes; // of job.copy.to, which one save leaves to the next
 
     hki_thread *thread; // NULL: saves are written by the caller
-    bool has_sync;      // mutex and conditions are there
     hki_mutex mutex;    // guards the rest
     hki_cond wake;      // for the thread
     hki_cond done;      // for the caller

@@ -20,20 +20,15 @@ static unsigned run_owners(const char *key) {
     return 0;
 }
 
-hk_status hki_board_init(hki_board *b, const char *what) {
-    if (!hki_mutex_init(&b->lock))
-        return hki_fail(HK_E_NO_MEMORY, "%s: mutex", what);
-    b->has_lock = true;
-    return HK_OK;
+void hki_board_init(hki_board *b) {
+    hki_mutex_init(&b->lock);
 }
 
 void hki_board_deinit(hki_board *b) {
     for (size_t i = 0; i < b->count; i++)
         hki_free(b->note[i].value);
-    if (b->has_lock)
-        hki_mutex_deinit(&b->lock);
+    hki_mutex_deinit(&b->lock);
     b->count = b->count_own = 0;
-    b->has_lock = false;
 }
 
 // The note, or NULL. The lock is held.
@@ -77,6 +72,7 @@ static hk_status put(hki_board *b, unsigned by, const char *key,
     HKI_TRY(hki_alloc_array(size, 1, &copy));
     memcpy(copy, value, size);
     if (n == NULL) {
+        HKI_ASSERT(b->count < HKI_COUNT(b->note));
         n = &b->note[b->count++];
         *n = (hki_note){.owners = owners};
         b->count_own += own != 0;

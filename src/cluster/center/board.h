@@ -16,12 +16,11 @@ typedef struct hki_note {
 
 typedef struct hki_board {
     hki_mutex lock; // guards the notes
-    bool has_lock;
     hki_note note[HKI_BOARD_NOTES + HKI_BOARD_OWN];
     size_t count, count_own; // all; of the run itself
 } hki_board;
 
-hk_status hki_board_init(hki_board *b, const char *what);
+void hki_board_init(hki_board *b);
 void hki_board_deinit(hki_board *b);
 // by: the peer's kind (hki_party); 0: this center, which may write anything.
 hk_status hki_board_post(hki_board *b, unsigned by, const char *key,

@@ -471,6 +471,7 @@ void hki_session_main(void *user) {
     snprintf(s->peer, sizeof s->peer, "%s", s->f.conn->peer);
     hk_status status = greet(s);
     hki_mutex_lock(&server->lock);
+    HKI_ASSERT(server->n_greeting > 0);
     server->n_greeting--;
     s->is_open = true;
     s->observes = status == HK_OK && s->f.talk.peer == HKI_BY_OBSERVER;

@@ -472,9 +472,6 @@ static hk_status gate_close(hki_session *s, hki_shard *shard,
     uint32_t n = 0;
     HKI_FREED uint8_t *bytes = NULL;
     size_t size = 0;
-    if (m->ticket == 0)
-        return hki_fail(HK_E_DATA, "%s: a gate request without a ticket",
-                        s->peer);
     hki_session_end_cut(s);
     HKI_TRY(hki_server_room(
         s->server, m->use == HKI_CUT_WRITE ? HKI_COPY_OWN : HKI_COPY_PEERS, p,
@@ -508,6 +505,9 @@ static hk_status gate_copy(hki_session *s, hki_shard *shard,
 static hk_status gate_act(hki_session *s, hki_shard *shard,
                           const hki_msg_gate *m, const uint8_t *rest,
                           size_t size, uint64_t number) {
+    if (m->ticket == 0)
+        return hki_fail(HK_E_DATA, "%s: a gate request without a ticket",
+                        s->peer);
     if (shard == NULL)
         return hki_fail(HK_E_STATE,
                         "%s: the center has no model yet; no worker has joined",

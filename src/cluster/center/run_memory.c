@@ -367,6 +367,7 @@ static hk_status make_file(hki_run_memory *k) {
 
 static hk_status write_slot(hki_run_memory *k) {
     const uint32_t slot = 1 - k->slot;
+    HKI_ASSERT(k->slot < 2 && k->bytes.size <= k->slot_bytes);
     HKI_TRY(hki_file_write_over(k->fd, k->path, slot * k->slot_bytes,
                                 k->bytes.data, k->bytes.size));
     if (k->durability == HKI_DURABLE_ALWAYS && hki_io()->fsync(k->fd) != 0)

@@ -284,16 +284,6 @@ static void remove_address(const hk_center_server *s) {
         (void)hki_file_remove(path.data);
 }
 
-static hk_status make_locks(hk_center_server *s) {
-    if (!hki_mutex_init(&s->lock))
-        return hki_fail(HK_E_NO_MEMORY, "%s: mutex", s->name);
-    s->has_lock = true;
-    HKI_TRY(hki_cond_init(&s->changed, s->name));
-    s->has_changed = true;
-    HKI_TRY(hki_board_init(&s->board, s->name));
-    return hki_wake_create(&s->wake_fd, s->name);
-}
-
 static hk_status start(hk_center_server *s, const hk_center_server_options *o,
                        const hki_server_hooks *hooks) {
     hk_center_options base, center;
@@ -303,7 +293,7 @@ static hk_status start(hk_center_server *s, const hk_center_server_options *o,
     HKI_TRY(check_options(s, o));
     HKI_TRY(hki_center_options_check(o->center != NULL ? o->center : &base,
                                      &center));
-    HKI_TRY(make_locks(s));
+    HKI_TRY(hki_wake_create(&s->wake_fd, s->name));
     HKI_TRY(copy_options(s, o, &center));
     if (hooks != NULL) {
         s->shard_opt.probe = hooks->probe;
@@ -342,6 +332,9 @@ hk_status hki_server_start(const hk_center_server_options *opt,
     HKI_TRY(hki_options_copy(&o, sizeof o, opt, "center server"));
     HKI_SCOPED(hk_center_server_stop_at) hk_center_server *s = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
+    hki_mutex_init(&s->lock);
+    hki_cond_init(&s->changed);
+    hki_board_init(&s->board);
     s->wake_fd = -1;
     s->start_ns = hki_now_ns();
     HKI_TRY(start(s, &o, hooks));
@@ -361,32 +354,27 @@ void hk_center_server_stop(hk_center_server *s) {
         hki_wake_now(s->wake_fd);
     hki_thread_stop(s->writer);
     hki_thread_stop(s->acceptor);
-    if (s->has_lock) {
-        hki_shard *const shard = atomic_load(&s->shard);
-        if (shard != NULL) { // whoever waits sees the end
-            hki_mutex_lock(&shard->lock);
-            hki_cond_broadcast(&shard->changed);
-            hki_mutex_unlock(&shard->lock);
-        }
-        hki_mutex_lock(&s->lock);
-        hki_server_reap(s, true);
-        hki_mutex_unlock(&s->lock);
+    hki_shard *const shard = atomic_load(&s->shard);
+    if (shard != NULL) { // whoever waits sees the end
+        hki_mutex_lock(&shard->lock);
+        hki_cond_broadcast(&shard->changed);
+        hki_mutex_unlock(&shard->lock);
     }
+    hki_mutex_lock(&s->lock);
+    hki_server_reap(s, true);
+    hki_mutex_unlock(&s->lock);
     remove_address(s);
     for (size_t i = 0; s->listener != NULL && i < s->n_listeners; i++)
         hki_listener_close(s->listener[i]);
     hki_free(s->listener);
     hki_free(s->polls);
-    if (s->has_lock)
-        hki_server_drop_unread(s, 0);
+    hki_server_drop_unread(s, 0);
     hki_shard_close(atomic_load(&s->shard));
     hki_net_destroy(s->net);
     hki_board_deinit(&s->board);
     hki_run_memory_destroy(s->memory);
-    if (s->has_changed)
-        hki_cond_deinit(&s->changed);
-    if (s->has_lock)
-        hki_mutex_deinit(&s->lock);
+    hki_cond_deinit(&s->changed);
+    hki_mutex_deinit(&s->lock);
     hki_wake_close(s->wake_fd);
     hk_schedule_release(s->schedule);
     hki_arena_deinit(&s->arena);

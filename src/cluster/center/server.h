@@ -88,7 +88,6 @@ struct hk_center_server {
 
     hki_mutex lock; // sessions, making of the shard, finish
     hki_cond changed;
-    bool has_lock, has_changed;
     hki_session *sessions;
     uint32_t n_sessions, n_greeting;
     _Atomic(hki_shard *) shard; // NULL until there is a layout

@@ -17,6 +17,7 @@ void hki_server_reap(hk_center_server *s, bool all) {
             continue;
         }
         *at = one->next;
+        HKI_ASSERT(s->n_sessions > 0);
         s->n_sessions--;
         hki_mutex_unlock(&s->lock);
         hki_thread_stop(one->thread);

@@ -183,15 +183,12 @@ typedef struct hki_remote {
 
     hki_mutex lock; // guards the list of members and what is below
     hki_cond changed;
-    bool has_lock, has_changed;
     hki_member_link *members;
     hki_link *control; // per shard, for requests of nobody in particular
     hki_mutex control_lock;
-    bool has_control_lock;
     hki_thread *heartbeat;
     bool stopping;
-    hki_mutex call_lock; // one call to the run's memory at a time
-    bool has_call_lock;
+    hki_mutex call_lock;      // one call to the run's memory at a time
     uint32_t nonce, sequence; // of calls
     hki_msg_state state;      // of shard 0, the last one seen
     hki_range_source *lent;   // guarded by the lock

@@ -14,13 +14,10 @@ HKI_OPTIONS_FROM(hk_connect_options, observer, defaults)
 
 void hki_remote_destroy(hk_center *c) {
     hki_remote *const r = (hki_remote *)c;
-    if (r->has_lock) {
-        hki_mutex_lock(&r->lock);
-        r->stopping = true;
-        if (r->has_changed)
-            hki_cond_broadcast(&r->changed);
-        hki_mutex_unlock(&r->lock);
-    }
+    hki_mutex_lock(&r->lock);
+    r->stopping = true;
+    hki_cond_broadcast(&r->changed);
+    hki_mutex_unlock(&r->lock);
     if (r->wake_fd >= 0)
         hki_wake_now(r->wake_fd);
     hki_thread_stop(r->heartbeat);
@@ -31,14 +28,10 @@ void hki_remote_destroy(hk_center *c) {
     }
     hki_control_drop(r);
     hki_free(r->control);
-    if (r->has_control_lock)
-        hki_mutex_deinit(&r->control_lock);
-    if (r->has_call_lock)
-        hki_mutex_deinit(&r->call_lock);
-    if (r->has_changed)
-        hki_cond_deinit(&r->changed);
-    if (r->has_lock)
-        hki_mutex_deinit(&r->lock);
+    hki_mutex_deinit(&r->control_lock);
+    hki_mutex_deinit(&r->call_lock);
+    hki_cond_deinit(&r->changed);
+    hki_mutex_deinit(&r->lock);
     hki_net_destroy(r->net);
     hki_wake_close(r->wake_fd);
     hki_buf_deinit(&r->layout);
@@ -86,19 +79,11 @@ static hk_status make_name(hki_remote *r, const char *name) {
     return hki_strdup(name, &r->name);
 }
 
-static hk_status make_locks(hki_remote *r) {
-    if (!hki_mutex_init(&r->lock))
-        return hki_fail(HK_E_NO_MEMORY, "connect: mutex");
-    r->has_lock = true;
-    if (!hki_mutex_init(&r->control_lock))
-        return hki_fail(HK_E_NO_MEMORY, "connect: mutex");
-    r->has_control_lock = true;
-    if (!hki_mutex_init(&r->call_lock))
-        return hki_fail(HK_E_NO_MEMORY, "connect: mutex");
-    r->has_call_lock = true;
-    HKI_TRY(hki_cond_init(&r->changed, "connect"));
-    r->has_changed = true;
-    return hki_wake_create(&r->wake_fd, "connect");
+static void make_locks(hki_remote *r) {
+    hki_mutex_init(&r->lock);
+    hki_mutex_init(&r->control_lock);
+    hki_mutex_init(&r->call_lock);
+    hki_cond_init(&r->changed);
 }
 
 // Everything that needs no connection.
@@ -107,7 +92,7 @@ static hk_status prepare(hki_remote *r, const hk_connect_options *o,
     r->role = o->observer ? HKI_ROLE_OBSERVER : HKI_ROLE_WORKER;
     r->nonce = (uint32_t)hki_new_id() | 1; // tells processes of a worker apart
     HKI_TRY(make_name(r, o->name));
-    HKI_TRY(make_locks(r));
+    HKI_TRY(hki_wake_create(&r->wake_fd, "connect"));
     HKI_TRY(hki_key_net(r->name, o->key, o->insecure != 0, tap, &r->net));
     HKI_TRY(hki_zalloc_array(o->n_addresses, sizeof *r->address, &r->address));
     r->n_shards = (uint32_t)o->n_addresses;
@@ -290,6 +275,7 @@ hk_status hki_center_connect(const hk_connect_options *opt, const hki_tap *tap,
                         "it from the center");
     hki_remote *r;
     HKI_TRY(hki_zalloc_array(1, sizeof *r, &r));
+    make_locks(r);
     r->base.ops = &hki_remote_ops;
     r->base.layout = hk_layout_retain(layout);
     r->context = o.context;

@@ -47,6 +47,7 @@ static void start_begin(const hki_member_link *w, hki_link *l) {
 }
 
 static void start_up(const hki_remote *r, hki_link *l) {
+    HKI_ASSERT(l->sent < l->computed && l->computed <= l->begin.last);
     const uint32_t unit = l->sent++;
     const hki_slot_up *const s = &l->slot[unit % l->window];
     hki_frame f = frame_of(l, HKI_UP, unit);

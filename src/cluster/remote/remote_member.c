@@ -7,12 +7,8 @@ HKI_SCOPED_HANDLE(hki_member_link, hki_member_free)
 hk_status hki_member_create(hki_remote *r, hki_member_link **out) {
     HKI_SCOPED(hki_member_free_at) hki_member_link *w = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *w, &w));
+    hki_mutex_init(&w->lock);
     w->remote = r;
-    if (!hki_mutex_init(&w->lock)) {
-        hki_free(w);
-        w = NULL;
-        return hki_fail(HK_E_NO_MEMORY, "%s: mutex", r->base.name);
-    }
     HKI_TRY(hki_zalloc_array(r->n_shards, sizeof *w->link, &w->link));
     for (uint32_t i = 0; i < r->n_shards; i++) {
         w->link[i].shard = i;
@@ -74,6 +70,7 @@ void hki_member_remove(hki_member_link *w) {
 void hki_member_unref(hki_member_link *w) {
     hki_remote *const r = w->remote;
     HKI_LOCKED(&r->lock);
+    HKI_ASSERT(w->refs > 0);
     w->refs--;
     // The heartbeat thread sleeps on unless there is something for it to do:
     // waking it after every exchange costs as much as a small exchange does.

@@ -241,6 +241,7 @@ void hki_unit_up(hki_member_link *w, hki_link *l, hki_exchange *ex,
                  uint32_t unit, const float *c) {
     hki_slot_up *const s = &l->slot[unit % l->window];
     const hki_chunk_range *const chunk = hki_link_unit(w->remote, l, unit);
+    HKI_ASSERT(unit - l->acked < l->window); // or the slot is still in use
     s->empty = false;
     if (chunk == NULL) {
         s->d = s->own;

@@ -34,7 +34,7 @@ struct hk_role_center {
     atomic_bool stopping;
     hki_mutex mutex; // guards what follows
     hki_cond changed;
-    bool over, has_changed;
+    bool over;
     hk_status status;
     char text[1024]; // of the failure
     hk_role_result result;

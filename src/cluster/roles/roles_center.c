@@ -116,8 +116,6 @@ static hk_status build(hk_role_center *c, const hk_role_center_options *o,
         c->expected = HKI_MAX(c->expected, info.n_workers);
     }
     c->born_ns = hki_now_ns();
-    HKI_TRY(hki_cond_init(&c->changed, "center"));
-    c->has_changed = true;
     HKI_TRY(hki_limits_copy(&c->limits, o->limits));
     HKI_TRY(hki_run_files_init(&c->files, o, so));
     c->shard = so->shard;
@@ -146,6 +144,7 @@ hk_status hk_role_center_start(const hk_role_center_options *opt,
     HKI_TRY(place(o.config, &so, &own, &storage));
     HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
     hki_mutex_init(&c->mutex);
+    hki_cond_init(&c->changed);
     HKI_TRY(build(c, &o, &so));
     return HKI_HAND_ON(out, c);
 }
@@ -185,7 +184,6 @@ void hk_role_center_stop(hk_role_center *c) {
     hk_center_server_stop(c->server);
     hki_run_files_deinit(&c->files);
     hki_mutex_deinit(&c->mutex);
-    if (c->has_changed)
-        hki_cond_deinit(&c->changed);
+    hki_cond_deinit(&c->changed);
     hki_free(c);
 }

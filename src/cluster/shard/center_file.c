@@ -85,6 +85,7 @@ static void set_pointers(hki_center_file *f) {
 }
 
 uint8_t *hki_center_undo(const hki_center_file *f, uint32_t slot) {
+    HKI_ASSERT(slot < f->head->n_undo);
     return f->map + f->head->undo_at + slot * f->head->undo_stride;
 }
 
@@ -321,6 +322,8 @@ hk_status hki_center_sync(const hki_center_file *f, const void *at,
                           size_t bytes) {
     const uintptr_t first = (uintptr_t)at / PAGE * PAGE;
     const uintptr_t last = (uintptr_t)at + bytes;
+    HKI_ASSERT(first >= (uintptr_t)f->map &&
+               last <= (uintptr_t)f->map + f->bytes);
     if (hki_io()->msync((void *)first, last - first) != 0)
         return hki_io_fail(errno, f->path, "write to the disk");
     return HK_OK;

@@ -263,6 +263,7 @@ static void publish(const hki_center_file *f, const hki_section_table *now,
     HKI_ORDER();
     to->crc = next->crc;
     HKI_ORDER();
+    HKI_ASSERT(is_valid(to));
 }
 
 static hk_status store(const hki_center_file *f, const hki_section_table *now,

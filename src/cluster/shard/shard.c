@@ -39,6 +39,8 @@ void hki_shard_probe(const hki_shard *s, hki_point p) {
 }
 
 float *hki_shard_at(const hki_shard *s, uint32_t v, int64_t at) {
+    HKI_ASSERT(v < s->file.head->n_vectors);
+    HKI_ASSERT(at >= s->first && at <= s->first + s->n);
     return s->file.vector[v] + (at - s->first);
 }
 
@@ -48,18 +50,14 @@ void hki_shard_close(hki_shard *s) {
     if (s == NULL)
         return;
     hki_rules_deinit(s);
-    for (uint32_t i = 0; i < s->n_locks; i++)
+    for (uint32_t i = 0; s->chunk_lock != NULL && i < s->n_chunks; i++)
         hki_mutex_deinit(&s->chunk_lock[i]);
-    for (uint32_t i = 0; i < s->n_seats; i++)
+    for (uint32_t i = 0; s->seat != NULL && i < s->opt.max_workers; i++)
         hki_mutex_deinit(&s->seat[i].lock);
-    if (s->has_changed)
-        hki_cond_deinit(&s->changed);
-    if (s->has_lock)
-        hki_mutex_deinit(&s->lock);
-    if (s->has_undo_free)
-        hki_cond_deinit(&s->undo_free);
-    if (s->has_undo_lock)
-        hki_mutex_deinit(&s->undo_lock);
+    hki_cond_deinit(&s->changed);
+    hki_mutex_deinit(&s->lock);
+    hki_cond_deinit(&s->undo_free);
+    hki_mutex_deinit(&s->undo_lock);
     hki_center_file_close(&s->file);
     hki_partition_deinit(&s->partition);
     hk_layout_release(s->layout);
@@ -71,28 +69,15 @@ void hki_shard_close(hki_shard *s) {
     hki_free(s);
 }
 
-static hk_status make_lock(const hki_shard *s, hki_mutex *m) {
-    if (!hki_mutex_init(m))
-        return hki_fail(HK_E_NO_MEMORY, "%s: mutex", s->name);
-    return HK_OK;
-}
-
+// Those of the shard itself exist from its start.
 static hk_status make_locks(hki_shard *s) {
-    HKI_TRY(make_lock(s, &s->lock));
-    s->has_lock = true;
-    HKI_TRY(hki_cond_init(&s->changed, s->name));
-    s->has_changed = true;
-    HKI_TRY(make_lock(s, &s->undo_lock));
-    s->has_undo_lock = true;
-    HKI_TRY(hki_cond_init(&s->undo_free, s->name));
-    s->has_undo_free = true;
     HKI_TRY(
         hki_alloc_array(s->n_chunks, sizeof *s->chunk_lock, &s->chunk_lock));
-    for (; s->n_locks < s->n_chunks; s->n_locks++)
-        HKI_TRY(make_lock(s, &s->chunk_lock[s->n_locks]));
+    for (uint32_t i = 0; i < s->n_chunks; i++)
+        hki_mutex_init(&s->chunk_lock[i]);
     HKI_TRY(hki_zalloc_array(s->opt.max_workers, sizeof *s->seat, &s->seat));
-    for (; s->n_seats < s->opt.max_workers; s->n_seats++)
-        HKI_TRY(make_lock(s, &s->seat[s->n_seats].lock));
+    for (uint32_t i = 0; i < s->opt.max_workers; i++)
+        hki_mutex_init(&s->seat[i].lock);
     HKI_TRY(hki_zalloc_array(s->opt.max_workers, sizeof *s->gate.allowed,
                              &s->gate.allowed));
     for (uint32_t i = 0; i < HKI_UNDO_SLOTS; i++)
@@ -104,6 +89,10 @@ static hk_status make_locks(hki_shard *s) {
 static hk_status start(const hki_shard_options *opt, hki_shard **out) {
     HKI_SCOPED(hki_shard_close_at) hki_shard *s = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
+    hki_mutex_init(&s->lock);
+    hki_cond_init(&s->changed);
+    hki_mutex_init(&s->undo_lock);
+    hki_cond_init(&s->undo_free);
     s->file.fd = -1;
     s->context = opt->context;
     s->opt = opt->center;

@@ -128,9 +128,7 @@ typedef struct hki_shard {
     uint32_t n_dense;
 
     hki_mutex *chunk_lock; // guard a chunk's values, slots and record
-    uint32_t n_locks;
-    hki_shard_seat *seat; // opt.max_workers
-    uint32_t n_seats;
+    hki_shard_seat *seat;  // opt.max_workers
 
     hk_optimizer **outer; // per chunk; NULL: none
     float **slot;         // 3 per chunk: the optimizers' slots
@@ -145,7 +143,6 @@ typedef struct hki_shard {
 
     hki_mutex lock; // members, first values, barrier, rounds, gate
     hki_cond changed;
-    bool has_lock, has_changed, has_undo_lock, has_undo_free;
     uint64_t sessions; // given out
     uint32_t granted;  // seat that brings the first values, plus 1
     bool receiving;    // somebody's whole vector is on its way

@@ -8,11 +8,18 @@
 #include "cluster/shard/shard.h"
 
 void hki_shard_lock_chunk(hki_shard *s, uint32_t chunk) {
+    HKI_ASSERT(chunk < s->n_chunks);
     hki_mutex_lock(&s->chunk_lock[chunk]);
 }
 
 void hki_shard_unlock_chunk(hki_shard *s, uint32_t chunk) {
     hki_mutex_unlock(&s->chunk_lock[chunk]);
+}
+
+// Cursors only grow: whatever is at or below one is never applied again.
+static void store_cursor(hki_worker_record *w, uint64_t cursor) {
+    HKI_ASSERT(cursor > hki_load64(&w->cursor));
+    hki_store64(&w->cursor, cursor);
 }
 
 // ---- begin ------------------------------------------------------------------
@@ -84,7 +91,7 @@ static hk_status count_exchange(hki_shard *s, const hki_claim *c,
     hki_shard_probe(s, HKI_POINT_BEGIN);
     if (exchange > before) {
         __atomic_store_n(&w->entered, hki_round_number(s), __ATOMIC_RELEASE);
-        hki_store64(&w->cursor, HKI_CURSOR(exchange, 0));
+        store_cursor(w, HKI_CURSOR(exchange, 0));
         atomic_fetch_add(&s->exchanges, exchange - before);
         if (s->durability == HKI_DURABLE_ALWAYS && s->file.path != NULL)
             return hki_center_sync(&s->file, w, sizeof *w);
@@ -116,6 +123,7 @@ static void fill_began(hki_shard *s, hki_shard_seat *seat, bool fresh,
 static void set_running(hki_shard *s, const hki_claim *c, uint64_t exchange,
                         bool round) {
     hki_shard_seat *const seat = &s->seat[c->id];
+    HKI_ASSERT(hki_mutex_is_held(&s->lock));
     if (seat->speaker != c->session)
         return;
     seat->running = exchange;
@@ -299,7 +307,7 @@ static hk_status apply_chunk(hki_shard *s, hki_shard_run *r, uint32_t unit,
         return refuse(s, r, unit, chunk, NULL, squares, up, n);
     if (s->file.path == NULL && !shared && s->probe == NULL) {
         HKI_TRY(hki_rules_apply(s, r, chunk, up, NULL));
-        hki_store64(&s->file.worker[r->claim.id].cursor, tag);
+        store_cursor(&s->file.worker[r->claim.id], tag);
         return HK_OK;
     }
     uint32_t slot;
@@ -318,8 +326,8 @@ static hk_status apply_chunk(hki_shard *s, hki_shard_run *r, uint32_t unit,
 // Nothing to add: only the cursor moves.
 static hk_status skip_unit(hki_shard *s, const hki_shard_run *r,
                            uint32_t unit) {
-    hki_store64(&s->file.worker[r->claim.id].cursor,
-                HKI_CURSOR(r->exchange, unit + 1));
+    store_cursor(&s->file.worker[r->claim.id],
+                 HKI_CURSOR(r->exchange, unit + 1));
     return HK_OK;
 }
 
@@ -402,7 +410,7 @@ static hk_status add_rows(hki_shard *s, hki_shard_run *r, uint32_t unit,
     HKI_ORDER();
     if (durable)
         return hki_undo_commit(s, slot);
-    hki_store64(&s->file.worker[r->claim.id].cursor, tag);
+    store_cursor(&s->file.worker[r->claim.id], tag);
     return HK_OK;
 }
 
@@ -457,6 +465,7 @@ static hk_status apply_unit(hki_shard *s, hki_shard_run *r, uint32_t unit,
         count_refused(s, r);
     if (status == HK_OK) {
         r->applied = HKI_MAX(r->applied, unit + 1);
+        HKI_ASSERT(r->applied <= r->msg.last);
         atomic_fetch_add(&s->chunks, again ? 0u : 1u);
     }
     return status;

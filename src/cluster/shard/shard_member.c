@@ -7,6 +7,7 @@
 #define SLICE_NS 50000000 // how often a waiter's peer is looked at
 
 bool hki_shard_wait(hki_shard *s, const hki_patience *p) {
+    HKI_ASSERT(hki_mutex_is_held(&s->lock));
     const int64_t now = hki_now_ns();
     if (now >= p->deadline_ns)
         return false;
@@ -56,6 +57,8 @@ static void seat_worker(hki_shard *s, uint32_t id, const char *peer,
                         hki_claim *claim, hki_msg_joined *out) {
     hki_worker_record *const w = &s->file.worker[id];
     hki_shard_seat *const seat = &s->seat[id];
+    HKI_ASSERT(hki_mutex_is_held(&s->lock));
+    HKI_ASSERT(w->incarnation != 0);
     *claim = (hki_claim){
         .id = id, .incarnation = w->incarnation, .session = ++s->sessions};
     if (!w->live)
@@ -245,6 +248,8 @@ hk_status hki_shard_check_steps(const hki_shard *s, const hki_claim *c,
 // `lock` is held.
 static void drop_worker(hki_shard *s, uint32_t id) {
     hki_shard_seat *const seat = &s->seat[id];
+    HKI_ASSERT(hki_mutex_is_held(&s->lock));
+    HKI_ASSERT(s->file.worker[id].live != 0 && atomic_load(&s->live) > 0);
     __atomic_store_n(&s->file.worker[id].live, 0, __ATOMIC_RELEASE);
     atomic_fetch_sub(&s->live, 1);
     seat->running = 0;
@@ -460,6 +465,7 @@ hk_status hki_shard_receive(hki_shard *s, const hki_patience *p) {
 
 void hki_shard_received(hki_shard *s) {
     HKI_LOCKED(&s->lock);
+    HKI_ASSERT(s->receiving);
     s->receiving = false;
     hki_cond_broadcast(&s->changed);
 }

@@ -83,12 +83,12 @@ static void copy_head(hki_center_head *to, const hki_center_head *from,
 // Nobody gets a number that somebody else had.
 static void copy_workers(hki_shard *s, const hki_center_file *from) {
     for (uint32_t i = 0; i <= s->opt.max_workers; i++) {
-        hki_worker_record *const w = &s->file.worker[i];
-        const hki_worker_record was = *w;
-        *w = from->worker[i];
-        w->incarnation = HKI_MAX(w->incarnation, was.incarnation);
-        w->first_loss = HKI_MAX(w->first_loss, was.first_loss);
-        w->live = 0;
+        const hki_worker_record was = s->file.worker[i];
+        hki_worker_record w = from->worker[i];
+        w.incarnation = HKI_MAX(w.incarnation, was.incarnation);
+        w.first_loss = HKI_MAX(w.first_loss, was.first_loss);
+        w.live = 0; // at no moment anything else
+        s->file.worker[i] = w;
     }
 }
 

@@ -88,6 +88,8 @@ static hk_status close_chunks(hki_shard *s, uint64_t round, uint32_t first) {
 // `lock` is held and given up meanwhile.
 static hk_status close_round(hki_shard *s, uint64_t round) {
     const uint64_t cursor = hki_load64(&record(s)->cursor);
+    HKI_ASSERT(hki_mutex_is_held(&s->lock));
+    HKI_ASSERT(!s->round_closing && hki_round_number(s) == round);
     // A round that failed to close before goes on where it was.
     const bool begun = HKI_CURSOR_EXCHANGE(cursor) == round + 1;
     if (!begun)
@@ -98,8 +100,10 @@ static hk_status close_round(hki_shard *s, uint64_t round) {
         close_chunks(s, round, begun ? HKI_CURSOR_UNITS(cursor) : 0);
     hki_mutex_lock(&s->lock);
     s->round_closing = false;
-    if (status == HK_OK)
+    if (status == HK_OK) {
+        HKI_ASSERT(hki_round_number(s) == round + 1);
         atomic_fetch_add(&s->version, 1);
+    }
     hki_cond_broadcast(&s->changed);
     return status;
 }

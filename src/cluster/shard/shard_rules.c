@@ -287,6 +287,8 @@ hk_status hki_rules_apply(hki_shard *s, const hki_shard_run *r, uint32_t chunk,
     rule_call call = {.s = s, .chunk = chunk, .run = r};
     const hki_center_half h = half_of(&call);
     double sum = 0;
+    HKI_ASSERT(hki_mutex_is_held(&s->chunk_lock[chunk]));
+    HKI_ASSERT(r->scratch != NULL || !hki_rules_scratch(m));
     // What reads d twice reads memory that nobody else has.
     if (r->scratch != NULL) {
         memcpy(r->scratch, up, (size_t)h.n * sizeof *up);

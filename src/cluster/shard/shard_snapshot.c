@@ -23,6 +23,7 @@
 // `lock` is held.
 static void open_gate(hki_shard *s) {
     const int64_t now = hki_now_ns();
+    HKI_ASSERT(hki_mutex_is_held(&s->lock) && s->gate.ticket != 0);
     s->gate.ticket = 0;
     s->gate.rest_ns = now + HKI_MAX(now - s->gate.since_ns, REST_NS);
     hki_cond_broadcast(&s->changed);
@@ -245,6 +246,7 @@ static bool reserve_copy(hki_shard *s, hki_copy_use use) {
 
 static void release_copy(hki_shard *s, hki_copy_use use) {
     HKI_LOCKED(&s->lock);
+    HKI_ASSERT(s->n_copies[use] > 0);
     s->n_copies[use]--;
     hki_cond_broadcast(&s->changed);
 }
@@ -366,6 +368,7 @@ hk_status hki_gate_copy(hki_shard *s, uint64_t ticket, hki_shard_copy *c) {
 }
 
 void hki_gate_open(hki_shard *s, uint64_t ticket) {
+    HKI_ASSERT(ticket != 0);
     HKI_LOCKED(&s->lock);
     if (s->gate.ticket == ticket)
         open_gate(s);

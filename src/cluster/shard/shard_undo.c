@@ -99,11 +99,13 @@ static uint32_t take_slot(hki_shard *s) {
     HKI_LOCKED(&s->undo_lock);
     while (s->n_free == 0)
         hki_cond_wait_forever(&s->undo_free, &s->undo_lock);
+    HKI_ASSERT(s->n_free <= HKI_UNDO_SLOTS);
     return s->free_slot[--s->n_free];
 }
 
 static void give_slot(hki_shard *s, uint32_t slot) {
     HKI_LOCKED(&s->undo_lock);
+    HKI_ASSERT(slot < HKI_UNDO_SLOTS && s->n_free < HKI_UNDO_SLOTS);
     s->free_slot[s->n_free++] = slot;
     hki_cond_signal(&s->undo_free);
 }
@@ -115,6 +117,8 @@ static bool always(const hki_shard *s) {
 // The slot's head is filled: copies and opens it.
 static hk_status open_slot(hki_shard *s, uint32_t slot, uint64_t tag) {
     hki_undo_head *const u = head_of(s, slot);
+    HKI_ASSERT(u->worker <= s->opt.max_workers);
+    HKI_ASSERT(tag == hki_load64(&s->file.worker[u->worker].cursor) + 1);
     HKI_ORDER();
     const size_t floats = move_all(s, slot, TO_SLOT);
     u->crc = always(s) ? crc_of(s, slot, floats) : 0;
@@ -135,6 +139,7 @@ static hk_status open_slot(hki_shard *s, uint32_t slot, uint64_t tag) {
 
 hk_status hki_undo_open(hki_shard *s, uint32_t worker, uint64_t tag,
                         uint32_t chunk, uint32_t vectors, uint32_t *slot) {
+    HKI_ASSERT(hki_mutex_is_held(&s->chunk_lock[chunk]));
     *slot = take_slot(s);
     hki_undo_head *const u = head_of(s, *slot);
     hki_store64(&u->tag, 0); // what it held is committed
@@ -165,6 +170,7 @@ hk_status hki_undo_open_rows(hki_shard *s, uint32_t worker, uint64_t tag,
 hk_status hki_undo_commit(hki_shard *s, uint32_t slot) {
     const hki_undo_head *const u = head_of(s, slot);
     hki_worker_record *const w = &s->file.worker[u->worker];
+    HKI_ASSERT(u->tag > hki_load64(&w->cursor)); // open until here
     hki_shard_probe(s, HKI_POINT_CHANGED);
     hk_status status = HK_OK;
     if (always(s))

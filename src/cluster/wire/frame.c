@@ -283,6 +283,8 @@ hk_status hki_msg_send(hki_framer *f, hki_type type, const hki_body *b,
                        const void *msg, int64_t deadline_ns, const char *what) {
     uint8_t body[HKI_MAX_MESSAGE];
     const size_t n = b != NULL ? hki_body_put(b, msg, body) : 0;
+    HKI_ASSERT(n >= hki_frame_rows[type].least &&
+               n <= hki_frame_rows[type].most);
     const hki_frame frame = {.type = (uint8_t)type};
     return hki_frame_send(f, &frame, body, n, deadline_ns, what);
 }

@@ -189,6 +189,7 @@ size_t hki_body_put(const hki_body *b, const void *msg, uint8_t *out) {
             at += 2 + n;
         }
     }
+    HKI_ASSERT(at <= HKI_MAX_MESSAGE);
     return at;
 }
 

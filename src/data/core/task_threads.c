@@ -23,15 +23,11 @@ hk_status hki_gang_create(uint32_t helpers, hki_data_run *run, hki_gang **out) {
     g->run = run;
     g->n_helpers = helpers;
     g->head.prev = g->head.next = &g->head;
-    hk_status s = hki_zalloc_array(helpers, sizeof *g->threads, &g->threads);
-    if (s == HK_OK)
-        s = hki_conds_init(&g->work, &g->done, "iterator");
-    if (s != HK_OK) {
-        hki_free(g->threads);
-        hki_free(g);
-        return s;
-    }
+    HKI_TRY_OR(hki_zalloc_array(helpers, sizeof *g->threads, &g->threads),
+               hki_free(g));
     hki_mutex_init(&g->lock);
+    hki_cond_init(&g->work);
+    hki_cond_init(&g->done);
     *out = g;
     return HK_OK;
 }

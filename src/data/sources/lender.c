@@ -32,8 +32,8 @@ struct hki_lender_books {
 hk_status hki_lender_init(hk_lender *l) {
     hki_lender_books *b;
     HKI_TRY(hki_zalloc_array(1, sizeof *b, &b));
-    HKI_TRY_OR(hki_cond_init(&b->changed, "lender"), hki_free(b));
     hki_mutex_init(&b->lock);
+    hki_cond_init(&b->changed);
     l->books = b;
     return HK_OK;
 }

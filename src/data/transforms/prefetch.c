@@ -20,7 +20,6 @@ typedef struct state {
     hki_mutex lock;
     hki_cond work;  // for the producer: room, or an order
     hki_cond ready; // for the consumer: an entry, or the producer rests
-    bool open;      // lock and conditions are there
     hki_thread *thread;
     bool gone; // the thread has ended
     bool busy; // the producer is in the input
@@ -133,9 +132,9 @@ static hk_status run_producer(hki_node *n) {
 
 static hk_status open_node(hki_node *n) {
     state *const s = n->state;
-    HKI_TRY(hki_conds_init(&s->work, &s->ready, "iterator"));
     hki_mutex_init(&s->lock);
-    s->open = true;
+    hki_cond_init(&s->work);
+    hki_cond_init(&s->ready);
     const bool automatic = asked(n) == HK_DATA_AUTO;
     s->limit = automatic ? AUTO_LEAST : (size_t)asked(n);
     s->room = automatic ? AUTO_MOST : s->limit;
@@ -151,8 +150,6 @@ static void empty(hki_node *n) {
 
 static void close_node(hki_node *n) {
     state *const s = n->state;
-    if (!s->open)
-        return;
     hki_mutex_lock(&s->lock);
     s->ending = true;
     hki_cond_signal(&s->work);

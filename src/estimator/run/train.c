@@ -285,9 +285,9 @@ static hk_status train(hk_estimator *e, const hk_source *in,
                   .quota = -1,
                   .nan_policy = e->config.c.nan_policy,
                   .start_global = r->global_step};
-    if (!hki_mutex_init(&l.lock) || !hki_mutex_init(&l.hook_lock) ||
-        hki_cond_init(&l.changed, "train") != HK_OK)
-        return hki_fail(HK_E_NO_MEMORY, "train: mutex");
+    hki_mutex_init(&l.lock);
+    hki_mutex_init(&l.hook_lock);
+    hki_cond_init(&l.changed);
     const hk_status done = run_loop(&l, r);
     loop_deinit(&l);
     return done;

@@ -252,8 +252,7 @@ void hki_crew_destroy(hki_crew *c) {
     hk_ema_destroy(c->ema);
     hki_free(c->workers);
     hki_free(c->model);
-    if (c->has_lock)
-        hki_mutex_deinit(&c->lock);
+    hki_mutex_deinit(&c->lock);
     hk_layout_release(c->layout);
     hki_free(c);
 }
@@ -305,9 +304,6 @@ static hk_status create_center(hki_crew *c) {
 }
 
 static hk_status build(hki_crew *c, int64_t batch) {
-    if (!hki_mutex_init(&c->lock))
-        return hki_fail(HK_E_NO_MEMORY, "estimator: mutex");
-    c->has_lock = true;
     HKI_TRY(hki_zalloc_array(c->n, sizeof *c->workers, &c->workers));
     for (uint32_t i = 0; i < c->n; i++)
         HKI_TRY(create_worker(c, i, batch));
@@ -328,6 +324,7 @@ hk_status hki_crew_create(hk_estimator *e, hk_spec *m, int64_t batch,
                           hki_crew **out) {
     HKI_SCOPED(hki_crew_destroy_at) hki_crew *c = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
+    hki_mutex_init(&c->lock);
     c->e = e;
     c->spec = m;
     c->n = e->config.c.workers;

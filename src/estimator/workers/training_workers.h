@@ -51,7 +51,6 @@ struct hki_crew {
     hki_rates_timing timing;
     float *model;   // the center's values as last asked for, or worker 0's
     hki_mutex lock; // guards the reports
-    bool has_lock;
 };
 
 // Workers with fresh values; nobody has joined.

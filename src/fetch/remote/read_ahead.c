@@ -43,7 +43,6 @@ typedef struct helper {
 struct hki_ahead {
     hki_target *target;
     hki_watch watch;
-    bool open; // lock and conditions are there
     hki_mutex lock;
     hki_cond work, ready;
     hki_version version;
@@ -280,13 +279,6 @@ const hki_version *hki_ahead_version(const hki_ahead *a) {
 
 // ---- open and close --------------------------------------------------------
 
-static hk_status init(hki_ahead *a) {
-    HKI_TRY(hki_conds_init(&a->work, &a->ready, "remote file"));
-    hki_mutex_init(&a->lock);
-    a->open = true;
-    return HK_OK;
-}
-
 // The first block, which says what kind of file it is.
 static hk_status begin(hki_ahead *a) {
     HKI_LOCKED(&a->lock);
@@ -301,11 +293,13 @@ hk_status hki_ahead_open(const char *path, const hki_watch *watch,
                          hki_ahead **out) {
     hki_ahead *a;
     HKI_TRY(hki_zalloc_array(1, sizeof *a, &a));
+    hki_mutex_init(&a->lock);
+    hki_cond_init(&a->work);
+    hki_cond_init(&a->ready);
     a->until = UINT64_MAX;
     if (watch != NULL)
         a->watch = *watch;
     HKI_TRY_OR(hki_target_make(path, &a->target), hki_ahead_close(a));
-    HKI_TRY_OR(init(a), hki_ahead_close(a));
     HKI_TRY_OR(begin(a), hki_ahead_close(a));
     *out = a;
     return HK_OK;
@@ -327,12 +321,10 @@ static void end_helpers(hki_ahead *a) {
 void hki_ahead_close(hki_ahead *a) {
     if (a == NULL)
         return;
-    if (a->open) {
-        end_helpers(a);
-        hki_cond_deinit(&a->ready);
-        hki_cond_deinit(&a->work);
-        hki_mutex_deinit(&a->lock);
-    }
+    end_helpers(a);
+    hki_cond_deinit(&a->ready);
+    hki_cond_deinit(&a->work);
+    hki_mutex_deinit(&a->lock);
     for (size_t i = 0; i < BLOCKS; i++)
         hki_free(a->blocks[i].bytes);
     hki_target_destroy(a->target);
