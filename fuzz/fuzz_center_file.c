@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "base/io.h"
-#include "cluster/shard/center_sections.h"
-#include "cluster/shard/shard.h"
+#include "center/center_sections.h"
+#include "center/shard.h"
 #include "codec/codec.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include "base/io.h"
-#include "cluster/shard/center_sections.h"
+#include "center/center_sections.h"
 
 static char folder[64], path[128];
 

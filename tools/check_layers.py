@@ -25,7 +25,7 @@ KNOWS = {
     "graph": "backend tensor base",
     "nn": "graph tensor base",
     "optim": "backend tensor base",
-    "center": "optim backend tensor base",
+    "center": "optim backend tensor codec base",
     "elastic": "center optim backend tensor base",
     "train": "elastic center optim nn graph tensor base",
     "transport": "base",
@@ -61,10 +61,9 @@ ROOMS = {
     },
     "cluster": {
         "wire": "",
-        "shard": "wire",
-        "center": "shard wire",
+        "center": "wire",
         "remote": "wire",
-        "roles": "center remote shard wire",
+        "roles": "center remote wire",
     },
     "ckpt": {
         "core": "",
@@ -122,7 +121,7 @@ PUBLIC = {
     "rates": "elastic",
 }
 # Internal headers that other modules may include beside <module>.h.
-SHARED = {"backend/vector.h", "base/isa.h", "base/team.h", "base/io.h", "base/banned.h"}
+SHARED = {"center/shard.h", "center/center_sections.h", "backend/vector.h", "base/isa.h", "base/team.h", "base/io.h", "base/banned.h"}
 USERS = ("examples", "cli", "bindings")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)

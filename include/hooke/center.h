@@ -134,6 +134,16 @@ typedef struct hk_center_info {
 
 HK_API hk_status hk_center_get_info(hk_center *c, hk_center_info *out);
 
+// What a worker tells about itself to a center in another process, with
+// its next heartbeat. NaN: not known.
+typedef struct hk_worker_news {
+    int64_t local_step;
+    double examples;   // so far
+    double per_second; // examples
+    double loss;
+    double distance; // |x - c| at the last exchange
+} hk_worker_news;
+
 typedef enum hk_center_part {
     HK_CENTER_VALUES = 1,
     HK_CENTER_AVERAGE = 2 // DOWNPOUR_AVERAGED, DOWNPOUR_MOVING

@@ -127,16 +127,6 @@ typedef struct hk_server_info {
 HK_API hk_status hk_center_server_get_info(hk_center_server *s,
                                            hk_server_info *out);
 
-// What a worker tells about itself; sent with its next heartbeat. NaN: not
-// known.
-typedef struct hk_worker_news {
-    int64_t local_step;
-    double examples;   // so far
-    double per_second; // examples
-    double loss;
-    double distance; // |x - c| at the last exchange
-} hk_worker_news;
-
 typedef struct hk_worker_info {
     uint32_t id;
     uint32_t incarnation;

@@ -87,3 +87,14 @@ uint64_t hki_hash(uint64_t h, const void *bytes, size_t size) {
         h = (h ^ p[i]) * UINT64_C(0x100000001b3);
     return h;
 }
+
+uint64_t hki_new_id(void) {
+    uint64_t id = 0;
+    if (!hki_random_bytes(&id, sizeof id)) {
+        const int64_t now = hki_now_ns();
+        const double wall = hki_wall_seconds();
+        id = hki_hash(hki_hash(HKI_HASH_INIT, &now, sizeof now), &wall,
+                      sizeof wall);
+    }
+    return id != 0 ? id : 1;
+}

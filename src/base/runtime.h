@@ -156,6 +156,8 @@ bool hki_nap(hk_context *ctx, int64_t ms);
 
 // From the kernel, for keys and identities. False: it has none.
 bool hki_random_bytes(void *bytes, size_t size);
+// A random number that is not 0.
+uint64_t hki_new_id(void);
 
 // ---- identity ---------------------------------------------------------------
 

@@ -196,7 +196,7 @@ typedef struct hki_partition {
     uint64_t hash;
 } hki_partition;
 
-#define HKI_MAX_CHUNKS ((1u << 24) - 1)
+#define HKI_MAX_CHUNKS ((1u << 24) - 1) // and units of an exchange
 
 typedef enum hki_partition_tables {
     HKI_TABLES_WITH_OTHERS, // entries with sparse gradients are like any other

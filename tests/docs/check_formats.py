@@ -55,9 +55,9 @@ PROBE = """#include <stdio.h>
 static void show(unsigned long long v) { printf("%llu\\n", v); }
 #include <stddef.h>
 #include "cluster/cluster.h"
-#include "cluster/shard/center_sections.h"
+#include "center/center_sections.h"
 #include "cluster/wire/encoding.h"
-#include "cluster/shard/shard.h"
+#include "center/shard.h"
 #include "cluster/wire/wire.h"
 int main(void) {
 """
@@ -157,7 +157,8 @@ def frames_there():
 
 def check_wire():
     text = (FORMATS / "wire.md").read_text()
-    header = (ROOT / "src/cluster/wire/wire.h").read_text()
+    header = ((ROOT / "src/cluster/wire/wire.h").read_text() +
+              (ROOT / "src/center/shard.h").read_text())
     kernels = (ROOT / "src/cluster/wire/encoding.h").read_text()
     source = (ROOT / "src/cluster/wire/wire.c").read_text()
     problems = check_numbers("wire.md", text, WIRE_NUMBERS)
@@ -189,11 +190,12 @@ def check_wire():
 
     bodies = re.findall(r"^BODY\((\w+),(.*?)\);$", source, re.M | re.S)
     for name, fields in bodies:
-        order = re.findall(rf"F\({name}, (\w+)\)", fields)
-        struct = re.search(r"typedef struct hki_msg_%s \{(.*?)\} hki_msg_%s;"
-                           % (name, name), header, re.S).group(1)
+        order = ["reserved" if f == "RESERVED" else f[len(name) + 4:-1]
+                 for f in re.findall(rf"F\({name}, \w+\)|RESERVED", fields)]
+        struct = re.search(r"typedef struct (hki(?:_msg)?_%s) \{(.*?)\} \1;"
+                           % name, header, re.S).group(2)
         struct = re.sub(r"//.*", "", struct)
-        kinds = {}
+        kinds = {"reserved": "u32"}
         for kind, names in re.findall(r"(\w+) ([\w ,\[\]]+);", struct):
             for one in names.split(","):
                 kinds[one.strip().split("[")[0]] = TYPES[kind]
@@ -214,7 +216,7 @@ def check_wire():
 def check_center_file():
     text = (FORMATS / "center-file.md").read_text()
     problems = check_numbers("center-file.md", text, FILE_NUMBERS)
-    header = "".join((ROOT / "src/cluster/shard" / name).read_text() for name in
+    header = "".join((ROOT / "src/center" / name).read_text() for name in
                      ("center_file.h", "center_sections.h"))
     rows = []
     for heading, struct in STRUCTS.items():

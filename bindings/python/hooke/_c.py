@@ -395,6 +395,16 @@ class hk_center_info(Structure):
     ]
 
 
+class hk_worker_news(Structure):
+    _fields_ = [
+        ("local_step", c_int64),
+        ("examples", c_double),
+        ("per_second", c_double),
+        ("loss", c_double),
+        ("distance", c_double),
+    ]
+
+
 class hk_rates_ask(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -601,16 +611,6 @@ class hk_server_info(Structure):
         ("n_shards", c_uint32),
         ("finished", c_uint32),
         ("reserved", c_uint32),
-    ]
-
-
-class hk_worker_news(Structure):
-    _fields_ = [
-        ("local_step", c_int64),
-        ("examples", c_double),
-        ("per_second", c_double),
-        ("loss", c_double),
-        ("distance", c_double),
     ]
 
 

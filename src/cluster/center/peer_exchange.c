@@ -25,6 +25,7 @@
 typedef struct stream {
     hki_session *s;
     hki_shard *shard;
+    const hki_encoding_kernels *encode;
     hki_shard_run run;
     bool before, after;
     uint32_t next_down;  // unit of the next BEFORE
@@ -77,7 +78,7 @@ static void start_chunk(stream *x, hki_type type, uint32_t unit) {
     } else if (type == HKI_BEFORE && x->run.msg.flags & HKI_BEGIN_HALF) {
         uint16_t *const half = (uint16_t *)(void *)s->down;
         hki_shard_lock_chunk(x->shard, chunk);
-        x->shard->encode->halve(values, half, n);
+        x->encode->halve(values, half, n);
         hki_shard_unlock_chunk(x->shard, chunk);
         hki_frame_start(&s->f, &f, half, (size_t)n * sizeof *half, NULL, 0);
     } else {
@@ -196,11 +197,11 @@ static hk_status apply_chunk(stream *x) {
         if (e == HKI_ENC_PLAIN)
             up = (const float *)(const void *)at;
         else
-            hki_decode(x->shard->encode, e, s->up, at, n);
+            hki_decode(x->encode, e, s->up, at, n);
     } else if (in->size == 0) {
         up = NULL;
     } else if (e != HKI_ENC_PLAIN) {
-        hki_decode(x->shard->encode, e, s->up, s->encoded, n);
+        hki_decode(x->encode, e, s->up, s->encoded, n);
     }
     return hki_shard_apply(x->shard, &x->run, in->unit, up,
                            up != s->up && up != NULL);
@@ -251,7 +252,7 @@ static hk_status answer_rows(stream *x) {
     if (x->run.msg.flags & HKI_BEGIN_HALF) {
         uint16_t *const half =
             (uint16_t *)(void *)(s->down + hki_shard_room(x->shard));
-        x->shard->encode->halve(s->down, half, (int64_t)n);
+        x->encode->halve(s->down, half, (int64_t)n);
         hki_frame_start(&s->f, &f, half, n * sizeof *half, NULL, 0);
     } else {
         hki_frame_start(&s->f, &f, s->down, n * sizeof(float), NULL, 0);
@@ -272,7 +273,7 @@ static hk_status apply_rows(stream *x) {
     if (e == HKI_ENC_PLAIN)
         memcpy(s->up, s->encoded + at, (size_t)n * sizeof *s->up);
     else
-        hki_decode(x->shard->encode, e, s->up, s->encoded + at, n);
+        hki_decode(x->encode, e, s->up, s->encoded + at, n);
     rows.up = s->up;
     return hki_shard_apply_rows(x->shard, &x->run, x->in.unit, &rows);
 }
@@ -417,6 +418,9 @@ static hk_status read_begin(hki_session *s, const hki_frame *head,
     HKI_TRY(hki_frame_take(&s->f, body, HKI_MIN(head->size, sizeof body),
                            hki_session_stall(s), "exchange"));
     HKI_TRY(hki_body_get(&hki_body_begin, body, head->size, s->peer, m, &at));
+    if (m->encoding > HKI_ENC_INT8)
+        return hki_fail(HK_E_DATA, "%s: BEGIN with the unknown encoding %u",
+                        s->peer, m->encoding);
     const size_t n = (head->size - at) / 8;
     if (n > HKI_BEGIN_RANGES || n * 8 != head->size - at ||
         (n > 0 && s->server->memory == NULL))
@@ -429,12 +433,16 @@ static hk_status read_begin(hki_session *s, const hki_frame *head,
 
 hk_status hki_session_exchange(hki_session *s, const hki_frame *begin) {
     hki_shard *const shard = atomic_load(&s->server->shard);
-    stream x = {.s = s, .shard = shard, .out_chunk = NONE};
+    stream x = {.s = s,
+                .shard = shard,
+                .encode = hki_encoding_kernels_pick(),
+                .out_chunk = NONE};
     hki_msg_begin m;
     used_ranges used;
     HKI_TRY(read_begin(s, begin, &m, &used));
     HKI_TRY(make_buffers(s, shard));
     x.run.scratch = s->scratch;
+    x.run.one_scale = m.encoding == HKI_ENC_INT8 ? HKI_BLOCK : 0;
     const hki_patience p = hki_session_patience(s, m.wait_ms);
     hk_status status =
         hki_shard_begin(shard, &s->claim, begin->exchange, &m, &p, &x.run);

@@ -25,7 +25,8 @@
 // used and seed, and no plan.
 #ifndef HKI_RUN_MEMORY_H
 #define HKI_RUN_MEMORY_H
-#include "cluster/shard/shard.h"
+#include "center/shard.h"
+#include "cluster/wire/wire.h"
 
 typedef struct hki_run_memory hki_run_memory;
 

@@ -3,7 +3,7 @@
 #include "cluster/center/server.h"
 #include "codec/codec.h"
 #include "base/io.h"
-#include "cluster/shard/center_sections.h"
+#include "center/center_sections.h"
 
 #define ADDRESS_FILE "%s.address" // beside a center file
 

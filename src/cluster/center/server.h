@@ -15,8 +15,9 @@
 #define HKI_SERVER_H
 #include "cluster/center/board.h"
 #include "cluster/center/run_memory.h"
+#include "cluster/wire/encoding.h"
 #include "cluster/wire/frame.h"
-#include "cluster/shard/shard.h"
+#include "center/shard.h"
 
 typedef struct hki_session {
     hk_center_server *server;

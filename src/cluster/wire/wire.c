@@ -93,9 +93,11 @@ hk_status hki_head_get(const uint8_t in[HKI_HEAD], uint32_t sequence,
 
 // ---- bodies -----------------------------------------------------------------
 
+#define NO_MEMBER UINT16_MAX
+
 typedef struct field {
-    uint16_t offset;
-    uint16_t size; // 4 and 8: a number (integer or double); others: a text
+    uint16_t offset; // in the struct
+    uint16_t size;   // 4 and 8: a number (integer or double); others: a text
 } field;
 
 struct hki_body {
@@ -110,6 +112,9 @@ struct hki_body {
         offsetof(hki_msg_##type, member),                                      \
             sizeof(((hki_msg_##type *)NULL)->member)                           \
     }
+// Four bytes without a meaning.
+#define RESERVED                                                               \
+    { NO_MEMBER, 4 }
 #define BODY(type, ...)                                                        \
     static const field fields_##type[] = {__VA_ARGS__};                        \
     const hki_body hki_body_##type = {#type, sizeof(hki_msg_##type),           \
@@ -124,11 +129,11 @@ BODY(welcome, F(welcome, run_id), F(welcome, plan), F(welcome, map_bytes),
      F(welcome, max_workers), F(welcome, lease_ms), F(welcome, initialised),
      F(welcome, durable));
 BODY(join, F(join, task), F(join, incarnation), F(join, round),
-     F(join, wait_ms), F(join, reserved));
+     F(join, wait_ms), RESERVED);
 BODY(resume, F(resume, run_id), F(resume, id), F(resume, incarnation));
 BODY(joined, F(joined, id), F(joined, incarnation), F(joined, exchange),
-     F(joined, applied), F(joined, reserved), F(joined, steps),
-     F(joined, round), F(joined, first_loss));
+     F(joined, applied), RESERVED, F(joined, steps), F(joined, round),
+     F(joined, first_loss));
 BODY(leave, F(leave, steps), F(leave, wait_ms), F(leave, reserved),
      F(leave, why));
 BODY(ping, F(ping, local_step), F(ping, examples), F(ping, per_second),
@@ -179,7 +184,10 @@ size_t hki_body_put(const hki_body *b, const void *msg, uint8_t *out) {
     for (size_t i = 0; i < b->n; i++) {
         const field *const f = &b->fields[i];
         const uint8_t *const from = (const uint8_t *)msg + f->offset;
-        if (is_number(f)) {
+        if (f->offset == NO_MEMBER) {
+            put_le(out + at, 0, f->size);
+            at += f->size;
+        } else if (is_number(f)) {
             put_le(out + at, load(from, f->size), f->size);
             at += f->size;
         } else {
@@ -231,7 +239,9 @@ hk_status hki_body_get(const hki_body *b, const uint8_t *bytes, size_t size,
             return too_short(b, size, peer);
         const uint64_t v = get_le(bytes + at, f->size);
         const uint32_t narrow = (uint32_t)v;
-        memcpy(to, f->size == sizeof v ? (const void *)&v : &narrow, f->size);
+        if (f->offset != NO_MEMBER)
+            memcpy(to, f->size == sizeof v ? (const void *)&v : &narrow,
+                   f->size);
         at += f->size;
     }
     if (used == NULL && at != size)
@@ -255,150 +265,12 @@ hk_status hki_result_check(const hki_msg_result *r, const char *from) {
 }
 
 // ---- layouts ----------------------------------------------------------------
-//
-// u32 entries, then for each: u16 length and name, u8 type, u8 kind, u8
-// sparse, u8 share, u8 rank, rank times i64.
-
-#define MAX_ENTRIES (1u << 20)
-#define MAX_NAME 4096
-
-hk_status hki_layout_put(const hk_layout *l, const hk_share *share,
-                         hki_buf *out) {
-    const size_t n = hki_layout_entry_count(l);
-    uint8_t b[16];
-    if (n > MAX_ENTRIES)
-        return hki_fail(HK_E_OVERFLOW,
-                        "layout: %zu entries are too many for a message", n);
-    put_le(b, n, 4);
-    HKI_TRY(hki_buf_add(out, b, 4));
-    for (size_t i = 0; i < n; i++) {
-        const hk_entry *const e = hk_layout_entry(l, i);
-        const size_t name = strlen(e->name);
-        if (name > MAX_NAME)
-            return hki_fail(HK_E_OVERFLOW,
-                            "layout: the name %.64s... is too long, %zu bytes",
-                            e->name, name);
-        put_le(b, name, 2);
-        HKI_TRY(hki_buf_add(out, b, 2));
-        HKI_TRY(hki_buf_add(out, e->name, name));
-        b[0] = (uint8_t)e->dtype;
-        b[1] = (uint8_t)e->kind;
-        b[2] = (uint8_t)e->sparse;
-        b[3] = (uint8_t)share[i];
-        b[4] = (uint8_t)e->shape.rank;
-        HKI_TRY(hki_buf_add(out, b, 5));
-        for (int d = 0; d < e->shape.rank; d++) {
-            put_le(b, (uint64_t)e->shape.dim[d], 8);
-            HKI_TRY(hki_buf_add(out, b, 8));
-        }
-    }
-    return HK_OK;
-}
-
-typedef struct cursor {
-    const uint8_t *p, *end;
-    const char *peer;
-} cursor;
-
-static hk_status take(cursor *c, size_t n, const uint8_t **out) {
-    if ((size_t)(c->end - c->p) < n)
-        return hki_fail(HK_E_DATA, "%s: the layout is truncated", c->peer);
-    *out = c->p;
-    c->p += n;
-    return HK_OK;
-}
-
-static hk_status get_item(cursor *c, hki_arena *a, hk_layout_item *item,
-                          hk_share *share) {
-    const uint8_t *b;
-    HKI_TRY(take(c, 2, &b));
-    const size_t n = (size_t)get_le(b, 2);
-    HKI_TRY(take(c, n, &b));
-    if (n == 0 || n > MAX_NAME || memchr(b, 0, n) != NULL)
-        return hki_fail(
-            HK_E_DATA,
-            "%s: the name of an entry has an invalid length of %zu bytes",
-            c->peer, n);
-    HKI_TRY(hki_arena_printf(a, &item->name, "%.*s", (int)n, (const char *)b));
-    HKI_TRY(take(c, 5, &b));
-    item->dtype = (hk_dtype)b[0];
-    item->kind = (hk_kind)b[1];
-    item->sparse = b[2];
-    *share = (hk_share)b[3];
-    const unsigned rank = b[4];
-    if (rank > HK_MAX_RANK || b[2] > 1 || b[3] < HK_SHARE_EXCHANGE ||
-        b[3] > HK_SHARE_LOCAL || (b[3] == HK_SHARE_EXCHANGE && b[0] != HK_F32))
-        return hki_fail(HK_E_DATA,
-                        "%s: entry %s: invalid type %u, share %u or rank %u",
-                        c->peer, item->name, b[0], b[3], rank);
-    int64_t dims[HK_MAX_RANK] = {0};
-    for (unsigned d = 0; d < rank; d++) {
-        HKI_TRY(take(c, 8, &b));
-        dims[d] = (int64_t)get_le(b, 8);
-    }
-    item->shape = hk_shape_make((int)rank, dims);
-    return HK_OK;
-}
-
-// The order within a section is the order given, so entries come out where
-// the sender had them; a list in another order is refused.
-static hk_status check_order(const hk_layout *l, const hk_layout_item *items,
-                             size_t n, const char *peer) {
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(hk_layout_entry(l, i)->name, items[i].name) != 0)
-            return hki_fail(HK_E_DATA,
-                            "%s: entry %s is out of order in the layout", peer,
-                            items[i].name);
-    return HK_OK;
-}
-
-hk_status hki_layout_get(const uint8_t *bytes, size_t size, const char *peer,
-                         hk_layout **out, hk_share **share) {
-    cursor c = {bytes, bytes + size, peer};
-    const uint8_t *b;
-    HKI_TRY(take(&c, 4, &b));
-    const size_t n = (size_t)get_le(b, 4);
-    if (n > MAX_ENTRIES || n > size / 8) // the shortest entry has 8 bytes
-        return hki_fail(HK_E_DATA,
-                        "%s: a layout of %zu bytes cannot have %zu "
-                        "entries",
-                        peer, size, n);
-    HKI_SCOPED(hki_arena_deinit) hki_arena arena = {0};
-    hk_layout_item *items;
-    HKI_FREED hk_share *shares = NULL;
-    HKI_SCOPED(hk_layout_release_at) hk_layout *l = NULL;
-    HKI_TRY(hki_arena_alloc(&arena, n, sizeof *items, &items));
-    HKI_TRY(hki_alloc_array(n, sizeof *shares, &shares));
-    for (size_t i = 0; i < n; i++)
-        HKI_TRY(get_item(&c, &arena, &items[i], &shares[i]));
-    if (c.p != c.end)
-        return hki_fail(HK_E_DATA, "%s: there are bytes after the layout",
-                        peer);
-    HKI_TRY(hk_layout_create(items, n, &l));
-    HKI_TRY(check_order(l, items, n, peer));
-    *out = l;
-    *share = shares;
-    l = NULL;
-    shares = NULL;
-    return HK_OK;
-}
 
 uint64_t hki_shares_hash(const hk_share *share, size_t n) {
     uint64_t h = HKI_HASH_INIT;
     for (size_t i = 0; i < n; i++)
         h = hki_hash(h, &(uint8_t){(uint8_t)share[i]}, 1);
     return h;
-}
-
-uint64_t hki_new_id(void) {
-    uint64_t id = 0;
-    if (!hki_random_bytes(&id, sizeof id)) {
-        const int64_t now = hki_now_ns();
-        const double wall = hki_wall_seconds();
-        id = hki_hash(hki_hash(HKI_HASH_INIT, &now, sizeof now), &wall,
-                      sizeof wall);
-    }
-    return id != 0 ? id : 1;
 }
 
 // ---- lists of members -------------------------------------------------------

@@ -14,16 +14,13 @@
 #ifndef HKI_WIRE_H
 #define HKI_WIRE_H
 #include "base/base.h"
-#include "center/center.h"
+#include "center/shard.h"
 #include "hooke/tensor.h"
 
 #define HKI_WIRE_VERSION 5
 #define HKI_PREFACE 16
 #define HKI_HEAD 32
 #define HKI_MAX_BODY (64u << 20) // no frame is longer
-#define HKI_BATCH_ROWS 8192      // rows in one message, at most
-#define HKI_MAX_SEATS 65536
-#define HKI_FAILURE_TEXT 256 // bytes of why a worker has failed, with the NUL
 #define HKI_MAX_UNITS HKI_MAX_CHUNKS
 
 typedef enum hki_type {
@@ -74,16 +71,6 @@ typedef enum hki_frame_flag {
     HKI_FLAG_SHARED = 1, // the body lies in shared memory
 } hki_frame_flag;
 
-// What lies behind an ERROR, where somebody goes by it.
-typedef enum hki_why {
-    HKI_WHY_OTHER = 0,
-    HKI_WHY_FENCED = 1,   // a newer incarnation is this worker
-    HKI_WHY_REPLACED = 2, // the worker speaks over another connection
-    HKI_WHY_LEFT = 3,     // the worker has left
-    HKI_WHY_UNKNOWN = 4,  // the center is of another run, or has no such worker
-    HKI_WHY_AGAIN = 5     // no memory or disk at the moment: as if disconnected
-} hki_why;
-
 typedef struct hki_frame {
     uint8_t type, flags;
     uint16_t aux;
@@ -108,9 +95,6 @@ void hki_head_put(uint8_t out[HKI_HEAD], const hki_frame *f, uint32_t sequence);
 // (cluster/wire/frame_table.h).
 hk_status hki_head_get(const uint8_t in[HKI_HEAD], uint32_t sequence,
                        const char *peer, hki_frame *out);
-
-// A random number that is not 0.
-uint64_t hki_new_id(void);
 
 // ---- bodies -----------------------------------------------------------------
 //
@@ -147,28 +131,11 @@ typedef struct hki_msg_welcome {
     uint32_t initialised, durable;
 } hki_msg_welcome;
 
-typedef struct hki_msg_join {
-    int32_t task;
-    uint32_t incarnation; // 0: the next; others: what shard 0 gave
-    uint64_t round; // the worker's first, as far as the shards before this one
-                    // know; shard_round.c
-    uint32_t wait_ms, reserved;
-} hki_msg_join;
+typedef hki_join hki_msg_join;
 
-typedef struct hki_msg_resume {
-    uint64_t run_id;
-    uint32_t id, incarnation;
-} hki_msg_resume;
+typedef hki_resume hki_msg_resume;
 
-typedef struct hki_msg_joined {
-    uint32_t id, incarnation;
-    uint64_t exchange; // the worker's last one at this shard
-    uint32_t applied;  // units of it
-    uint32_t reserved;
-    int64_t steps;     // of this worker so far
-    uint64_t round;    // that is open at this shard; methods with rounds
-    double first_loss; // largest of the first losses of all workers; 0: unknown
-} hki_msg_joined;
+typedef hki_joined hki_msg_joined;
 
 typedef struct hki_msg_leave {
     int64_t steps;
@@ -188,39 +155,13 @@ typedef struct hki_msg_state { // hk_center_info and more
     uint32_t live, initialised, finished, reserved;
 } hki_msg_state;
 
-typedef struct hki_msg_begin {
-    int64_t steps;  // of this worker so far
-    uint64_t round; // that it contributes to, at every shard; ROUND
-    double rate, fast_rate, grad_scale;
-    uint32_t flags;      // hki_begin_flag
-    uint32_t encoding;   // of UP bodies: hki_encoding
-    uint32_t first_up;   // units before it were acknowledged
-    uint32_t first_down; // units before it need no BEFORE
-    uint32_t last;       // units of this exchange
-    uint32_t wait_ms;
-    double first_loss; // loss of the worker's first step; 0: unknown
-    // To shard 0 the ids of ranges of data follow, u64 each: this worker has
-    // used them, and they count when the exchange does.
-} hki_msg_begin;
+typedef hki_begin hki_msg_begin;
+// To shard 0 the ids of ranges of data follow, u64 each: this worker has used
+// them, and they count when the exchange does.
 
 #define HKI_BEGIN_RANGES 32 // in one BEGIN, at most
 
-typedef enum hki_begin_flag {
-    HKI_BEGIN_BEFORE = 1,   // BEFORE frames are wanted
-    HKI_BEGIN_PER_LIVE = 2, // rate is to be divided by the live workers
-    HKI_BEGIN_ROWS = 4,     // tables travel as rows
-    HKI_BEGIN_HALF = 8,     // BEFORE bodies in bfloat16
-    HKI_BEGIN_ROUND = 16,   // contributes to a round
-    HKI_BEGIN_SETTLE = 32   // only hands in what is left of an exchange
-} hki_begin_flag;
-
-typedef struct hki_msg_began {
-    double alpha;
-    uint64_t staleness, version;
-    int64_t global_step;
-    uint64_t round; // that it contributes to here: the one it named, or a later
-    uint32_t live, dropped;
-} hki_msg_began;
+typedef hki_began hki_msg_began;
 
 typedef struct hki_msg_assign {
     int64_t global_step;
@@ -250,8 +191,6 @@ typedef struct hki_msg_gate {
     uint32_t use; // hki_cut_use
     uint32_t reserved;
 } hki_msg_gate;
-
-#define HKI_GATE_MS 2000 // that a gate is closed while workers are waited for
 
 typedef enum hki_cut_use {
     HKI_CUT_READ = 1, // each shard keeps its copy for SNAPSHOT
@@ -353,20 +292,8 @@ hk_status hki_result_check(const hki_msg_result *r, const char *from);
 
 // ---- layouts ----------------------------------------------------------------
 
-// Every entry with its name, shape, type, kind and share, appended to out.
-hk_status hki_layout_put(const hk_layout *l, const hk_share *share,
-                         hki_buf *out);
-// share: of every entry of the layout made; freed with hki_free.
-hk_status hki_layout_get(const uint8_t *bytes, size_t size, const char *peer,
-                         hk_layout **out, hk_share **share);
 // Hash over the shares of a layout's entries.
 uint64_t hki_shares_hash(const hk_share *share, size_t n);
-
-typedef struct hki_member_at {
-    uint32_t id;
-    uint32_t running;  // 1: not finished
-    uint64_t exchange; // its last one
-} hki_member_at;
 
 // Lists to bytes and back, in fresh memory.
 hk_status hki_members_put(const hki_member_at *members, uint32_t n,

@@ -1,4 +1,4 @@
-// cluster/shard/center_file.h - the center file: the state of one shard in
+// center/center_file.h - the center file: the state of one shard in
 // memory that outlives its process.
 //
 //   0          head: what this file is (never changes), then a few counters;
@@ -19,7 +19,9 @@
 #ifndef HKI_CENTER_FILE_H
 #define HKI_CENTER_FILE_H
 #include <stdatomic.h>
-#include "cluster/wire/wire.h"
+#include "center/center.h"
+
+#define HKI_BATCH_ROWS 8192 // rows of a table in one unit, at most
 
 #define HKI_CENTER_VERSION 2
 #define HKI_MAX_VECTORS 5

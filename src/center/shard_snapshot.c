@@ -14,8 +14,8 @@
 // time, however often copies are asked for. Copying itself may take longer: no
 // peer can draw it out.
 #include "base/io.h"
-#include "cluster/shard/center_sections.h"
-#include "cluster/shard/shard.h"
+#include "center/center_sections.h"
+#include "center/shard.h"
 
 // A gate stays open for so long at least; it bounds the lines in the log, too.
 #define REST_NS INT64_C(20000000)

@@ -1,4 +1,4 @@
-// cluster/shard/shard.h - the state of one center shard and everything that
+// center/shard.h - the state of one center shard and everything that
 // changes it; knows nothing of connections.
 //
 // center_file.c    the file that a shard lives in; center_sections.c: its tags
@@ -16,12 +16,89 @@
 #ifndef HKI_SHARD_H
 #define HKI_SHARD_H
 #include <stdatomic.h>
-#include "cluster/cluster.h"
-#include "cluster/shard/center_file.h"
-#include "cluster/wire/encoding.h"
-#include "cluster/wire/wire.h"
 #include "center/center.h"
+#include "center/center_file.h"
 
+// ---- what a worker says, and hears ---------------------------------------------
+
+#define HKI_MAX_SEATS 65536
+#define HKI_FAILURE_TEXT 256 // bytes of why a worker has failed, with the NUL
+#define HKI_GATE_MS 2000 // that a gate is closed while workers are waited for
+
+// Why a worker was refused, where it goes by that.
+typedef enum hki_why {
+    HKI_WHY_OTHER = 0,
+    HKI_WHY_FENCED = 1,   // a newer incarnation is this worker
+    HKI_WHY_REPLACED = 2, // the worker speaks over another connection
+    HKI_WHY_LEFT = 3,     // the worker has left
+    HKI_WHY_UNKNOWN = 4,  // the center is of another run, or has no such worker
+    HKI_WHY_AGAIN = 5     // no memory or disk at the moment: as if disconnected
+} hki_why;
+
+typedef struct hki_join {
+    int32_t task;
+    uint32_t incarnation; // 0: the next; others: what shard 0 gave
+    uint64_t round; // the worker's first, as far as the shards before this one
+                    // know; shard_round.c
+    uint32_t wait_ms; // that the worker waits for
+} hki_join;
+
+typedef struct hki_resume {
+    uint64_t run_id;
+    uint32_t id, incarnation;
+} hki_resume;
+
+typedef struct hki_joined {
+    uint32_t id, incarnation;
+    uint64_t exchange; // the worker's last one at this shard
+    uint32_t applied;  // units of it
+    int64_t steps;     // of this worker so far
+    uint64_t round;    // that is open at this shard; methods with rounds
+    double first_loss; // largest of the first losses of all workers; 0: unknown
+} hki_joined;
+
+typedef struct hki_begin {
+    int64_t steps;  // of this worker so far
+    uint64_t round; // that it contributes to, at every shard; ROUND
+    double rate, fast_rate, grad_scale;
+    uint32_t flags;      // hki_begin_flag
+    uint32_t encoding;   // of UP bodies: hki_encoding
+    uint32_t first_up;   // units before it were acknowledged
+    uint32_t first_down; // units before it need no BEFORE
+    uint32_t last;       // units of this exchange
+    uint32_t wait_ms;    // that the worker waits for
+    double first_loss;   // loss of the worker's first step; 0: unknown
+} hki_begin;
+
+typedef enum hki_begin_flag {
+    HKI_BEGIN_BEFORE = 1,   // BEFORE frames are wanted
+    HKI_BEGIN_PER_LIVE = 2, // rate is to be divided by the live workers
+    HKI_BEGIN_ROWS = 4,     // tables travel as rows
+    HKI_BEGIN_HALF = 8,     // BEFORE bodies in bfloat16
+    HKI_BEGIN_ROUND = 16,   // contributes to a round
+    HKI_BEGIN_SETTLE = 32   // only hands in what is left of an exchange
+} hki_begin_flag;
+
+typedef struct hki_began {
+    double alpha;
+    uint64_t staleness, version;
+    int64_t global_step;
+    uint64_t round; // that it contributes to here: the one it named, or a later
+    uint32_t live, dropped;
+} hki_began;
+
+typedef struct hki_member_at {
+    uint32_t id;
+    uint32_t running;  // 1: not finished
+    uint64_t exchange; // its last one
+} hki_member_at;
+
+// Every entry with its name, shape, type, kind and share, appended to out.
+hk_status hki_layout_put(const hk_layout *l, const hk_share *share,
+                         hki_buf *out);
+// share: of every entry of the layout made; freed with hki_free.
+hk_status hki_layout_get(const uint8_t *bytes, size_t size, const char *peer,
+                         hk_layout **out, hk_share **share);
 typedef enum hki_durability {
     HKI_DURABLE_PROCESS = 0,  // survives the death of the process
     HKI_DURABLE_SNAPSHOT = 1, // and, from time to time, of the machine
@@ -117,7 +194,6 @@ typedef struct hki_shard {
     hki_probe_fn probe;
     void *probe_user;
     const hki_exchange_kernels *k;
-    const hki_encoding_kernels *encode;
 
     hki_center_file file;
     float *values; // of float `first` of the flat vector
@@ -193,14 +269,12 @@ typedef struct hki_patience {
 bool hki_shard_wait(hki_shard *s, const hki_patience *p);
 
 // incarnation 0: the next one. peer: copied.
-hk_status hki_shard_join(hki_shard *s, const hki_msg_join *msg,
-                         const char *peer, hki_claim *claim,
-                         hki_msg_joined *out);
+hk_status hki_shard_join(hki_shard *s, const hki_join *msg, const char *peer,
+                         hki_claim *claim, hki_joined *out);
 // The same worker over another connection. HK_E_STATE: fenced off, or
 // unknown.
-hk_status hki_shard_resume(hki_shard *s, const hki_msg_resume *msg,
-                           const char *peer, hki_claim *claim,
-                           hki_msg_joined *out);
+hk_status hki_shard_resume(hki_shard *s, const hki_resume *msg,
+                           const char *peer, hki_claim *claim, hki_joined *out);
 // why: the worker has failed, which is kept until one of its id joins; "": it
 // has not.
 hk_status hki_shard_leave(hki_shard *s, hki_claim *c, int64_t steps,
@@ -269,12 +343,14 @@ void hki_shard_assigned(hki_shard *s, int64_t global_step, uint64_t run_id);
 typedef struct hki_shard_run {
     hki_claim claim;
     uint64_t exchange;
-    hki_msg_begin msg;
-    hki_msg_began began;
+    hki_begin msg;
+    hki_began began;
     uint32_t applied; // units
     int64_t start_ns;
-    float *scratch; // 2 * hki_shard_room floats of the caller's; NULL with
-                    // rules that do without (hki_rules_scratch)
+    float *scratch;     // 2 * hki_shard_room floats of the caller's; NULL with
+                        // rules that do without (hki_rules_scratch)
+    uint32_t one_scale; // floats of a difference that came under one scale; 0:
+                        // each by itself
 } hki_shard_run;
 
 // Floats of a buffer for any chunk, with room for a line more.
@@ -282,7 +358,7 @@ size_t hki_shard_room(const hki_shard *s);
 
 // HK_E_TIMEOUT while the gate is closed or a round is being closed.
 hk_status hki_shard_begin(hki_shard *s, hki_claim *c, uint64_t exchange,
-                          const hki_msg_begin *msg, const hki_patience *p,
+                          const hki_begin *msg, const hki_patience *p,
                           hki_shard_run *out);
 // Chunk of a unit; NULL: it is a batch of rows.
 const hki_chunk_range *hki_shard_unit(const hki_shard *s,
@@ -331,7 +407,7 @@ hk_status hki_undo_recover(hki_shard *s);
 
 #define HKI_CURSOR(exchange, units) ((uint64_t)(exchange) << 24 | (units))
 #define HKI_CURSOR_EXCHANGE(c) ((c) >> 24)
-#define HKI_CURSOR_UNITS(c) ((uint32_t)((c)&HKI_MAX_UNITS))
+#define HKI_CURSOR_UNITS(c) ((uint32_t)((c)&HKI_MAX_CHUNKS))
 
 // ---- shard_rules.c ----------------------------------------------------------
 

@@ -1,9 +1,9 @@
 // shard.c - make a shard, open one from its file, close it.
-#include "cluster/shard/shard.h"
+#include "center/shard.h"
 #include <errno.h>
 #include <unistd.h>
 #include "base/io.h"
-#include "cluster/shard/center_sections.h"
+#include "center/center_sections.h"
 
 hk_status hki_durability_parse(const char *text, const char *what,
                                hki_durability *out, int64_t *period_ms) {
@@ -105,7 +105,6 @@ static hk_status start(const hki_shard_options *opt, hki_shard **out) {
     s->lease_ns = opt->lease_ms * 1000000;
     s->probe = opt->probe;
     s->probe_user = opt->probe_user;
-    s->encode = hki_encoding_kernels_pick();
     HKI_TRY(hki_strdup(opt->name, &s->name));
     HKI_TRY(hki_exchange_kernels_pick(opt->center.isa, opt->name, &s->k));
     if (opt->center.turn != HK_TURN_FREE)

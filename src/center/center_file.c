@@ -4,7 +4,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include "base/io.h"
-#include "cluster/shard/center_sections.h"
+#include "center/center_sections.h"
 
 static const char magic[8] = {'H', 'K', 'C', 'E', 'N', 'T', 'E', 'R'};
 #define ENDIAN 0x01020304u

@@ -31,7 +31,7 @@
 // step for two thirds of the time that somebody waits for it loses its
 // membership, so that the others go on before their time is over; should it
 // train again, it joins as a new incarnation and starts from the center.
-#include "cluster/shard/shard.h"
+#include "center/shard.h"
 
 static hki_worker_record *record(const hki_shard *s) {
     return &s->file.worker[s->opt.max_workers];

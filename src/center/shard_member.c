@@ -1,7 +1,7 @@
 // shard_member.c - who is a worker here: joining, coming back, leaving,
 // leases; first values; the start barrier.
 #include <float.h>
-#include "cluster/shard/shard.h"
+#include "center/shard.h"
 #include "codec/codec.h"
 
 #define SLICE_NS 50000000 // how often a waiter's peer is looked at
@@ -54,7 +54,7 @@ static double largest_first_loss(const hki_shard *s) {
 
 // A new connection speaks for the worker from now on. `lock` is held.
 static void seat_worker(hki_shard *s, uint32_t id, const char *peer,
-                        hki_claim *claim, hki_msg_joined *out) {
+                        hki_claim *claim, hki_joined *out) {
     hki_worker_record *const w = &s->file.worker[id];
     hki_shard_seat *const seat = &s->seat[id];
     HKI_ASSERT(hki_mutex_is_held(&s->lock));
@@ -75,13 +75,13 @@ static void seat_worker(hki_shard *s, uint32_t id, const char *peer,
     HKI_LOCKED(&seat->lock);
     seat->session = claim->session;
     const uint64_t cursor = hki_load64(&w->cursor);
-    *out = (hki_msg_joined){.id = id,
-                            .incarnation = w->incarnation,
-                            .exchange = HKI_CURSOR_EXCHANGE(cursor),
-                            .applied = HKI_CURSOR_UNITS(cursor),
-                            .steps = w->steps,
-                            .round = hki_round_reached(s),
-                            .first_loss = largest_first_loss(s)};
+    *out = (hki_joined){.id = id,
+                        .incarnation = w->incarnation,
+                        .exchange = HKI_CURSOR_EXCHANGE(cursor),
+                        .applied = HKI_CURSOR_UNITS(cursor),
+                        .steps = w->steps,
+                        .round = hki_round_reached(s),
+                        .first_loss = largest_first_loss(s)};
 }
 
 // The first shard gives the numbers; the others take what it gave.
@@ -110,9 +110,8 @@ static hk_status next_incarnation(const hki_shard *s, uint32_t id,
     return HK_OK;
 }
 
-hk_status hki_shard_join(hki_shard *s, const hki_msg_join *msg,
-                         const char *peer, hki_claim *claim,
-                         hki_msg_joined *out) {
+hk_status hki_shard_join(hki_shard *s, const hki_join *msg, const char *peer,
+                         hki_claim *claim, hki_joined *out) {
     uint32_t id = 0;
     hki_mutex_lock(&s->lock);
     hk_status status = choose_id(s, msg->task, &id);
@@ -148,9 +147,9 @@ hk_status hki_shard_join(hki_shard *s, const hki_msg_join *msg,
     return HK_OK;
 }
 
-hk_status hki_shard_resume(hki_shard *s, const hki_msg_resume *msg,
+hk_status hki_shard_resume(hki_shard *s, const hki_resume *msg,
                            const char *peer, hki_claim *claim,
-                           hki_msg_joined *out) {
+                           hki_joined *out) {
     claim->why = HKI_WHY_UNKNOWN;
     if (msg->id >= s->opt.max_workers)
         return hki_fail(HK_E_STATE, "%s: there is no worker %u", s->name,

@@ -1,4 +1,4 @@
-// cluster/shard/center_sections.h - tagged sections of a center file, so that
+// center/center_sections.h - tagged sections of a center file, so that
 // later versions can keep more in it.
 //
 // The first page has two tables of sections behind the head; the valid one of
@@ -12,7 +12,7 @@
 // one that is needed is refused by name.
 #ifndef HKI_CENTER_SECTIONS_H
 #define HKI_CENTER_SECTIONS_H
-#include "cluster/shard/center_file.h"
+#include "center/center_file.h"
 
 #define HKI_SECTION_RUN "run" // of a snapshot: the run's memory
 #define HKI_MAX_SECTIONS 31

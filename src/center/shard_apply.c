@@ -5,7 +5,7 @@
 // Exchange numbers of a worker never go back.
 #include <float.h>
 #include <math.h>
-#include "cluster/shard/shard.h"
+#include "center/shard.h"
 
 void hki_shard_lock_chunk(hki_shard *s, uint32_t chunk) {
     HKI_ASSERT(chunk < s->n_chunks);
@@ -25,13 +25,13 @@ static void store_cursor(hki_worker_record *w, uint64_t cursor) {
 // ---- begin ------------------------------------------------------------------
 
 // Units that an exchange of this kind has at least.
-static uint32_t n_fixed(const hki_shard *s, const hki_msg_begin *m) {
+static uint32_t n_fixed(const hki_shard *s, const hki_begin *m) {
     return m->flags & HKI_BEGIN_ROWS ? s->n_dense : s->n_chunks;
 }
 
 // Numbers that a rule computes with, or that its worker gets back.
 static hk_status check_rates(const hki_shard *s, const hki_claim *c,
-                             const hki_msg_begin *m) {
+                             const hki_begin *m) {
     if (m->rate >= 0 && m->rate <= 1 && isfinite(m->fast_rate) &&
         (!s->method->fast_rate || fabs(m->fast_rate) <= HKI_FAST_RATE_MOST) &&
         m->grad_scale >= 0 && m->grad_scale <= HKI_GRAD_SCALE_MOST &&
@@ -45,14 +45,14 @@ static hk_status check_rates(const hki_shard *s, const hki_claim *c,
 }
 
 static hk_status check_begin(const hki_shard *s, const hki_claim *c,
-                             uint64_t exchange, const hki_msg_begin *m) {
+                             uint64_t exchange, const hki_begin *m) {
     const bool settle = (m->flags & HKI_BEGIN_SETTLE) != 0;
     const bool rows = (m->flags & HKI_BEGIN_ROWS) != 0;
     const bool round = (m->flags & HKI_BEGIN_ROUND) != 0;
     if (exchange == 0 || exchange > UINT64_MAX >> 24 ||
-        m->last > HKI_MAX_UNITS || m->first_up > m->last ||
-        m->first_down > m->last || m->steps < 0 || m->encoding > HKI_ENC_INT8 ||
-        round != s->method->rounds || (rows && !s->method->elastic) ||
+        m->last > HKI_MAX_CHUNKS || m->first_up > m->last ||
+        m->first_down > m->last || m->steps < 0 || round != s->method->rounds ||
+        (rows && !s->method->elastic) ||
         (!settle &&
          (rows ? m->last < n_fixed(s, m) : m->last != n_fixed(s, m))))
         return hki_fail(HK_E_DATA,
@@ -67,7 +67,7 @@ static hk_status check_begin(const hki_shard *s, const hki_claim *c,
 
 // Counts a new exchange; a repeated BEGIN changes nothing. The seat is locked.
 static hk_status count_exchange(hki_shard *s, const hki_claim *c,
-                                uint64_t exchange, const hki_msg_begin *m) {
+                                uint64_t exchange, const hki_begin *m) {
     hki_worker_record *const w = &s->file.worker[c->id];
     const uint64_t cursor = hki_load64(&w->cursor);
     const uint64_t before = HKI_CURSOR_EXCHANGE(cursor);
@@ -102,8 +102,8 @@ static hk_status count_exchange(hki_shard *s, const hki_claim *c,
 // Alpha, staleness and version, with the exchange counted.
 static void fill_began(hki_shard *s, hki_shard_seat *seat, bool fresh,
                        hki_shard_run *r) {
-    const hki_msg_begin *const m = &r->msg;
-    hki_msg_began *const b = &r->began;
+    const hki_begin *const m = &r->msg;
+    hki_began *const b = &r->began;
     b->live = HKI_MAX(atomic_load(&s->live), 1u);
     b->alpha = m->flags & HKI_BEGIN_PER_LIVE ? m->rate / b->live : m->rate;
     b->global_step = atomic_load(&s->global_step);
@@ -140,14 +140,14 @@ static void stop_running(hki_shard *s, const hki_claim *c) {
 // Is the round that the exchange names still to come? One that has been let in
 // before goes on in the round that it entered. `lock` is held.
 static bool is_early(const hki_shard *s, const hki_claim *c, uint64_t exchange,
-                     const hki_msg_begin *m) {
+                     const hki_begin *m) {
     const uint64_t cursor = hki_load64(&s->file.worker[c->id].cursor);
     return s->round_closing || (exchange != HKI_CURSOR_EXCHANGE(cursor) &&
                                 hki_round_number(s) < m->round);
 }
 
 hk_status hki_shard_begin(hki_shard *s, hki_claim *c, uint64_t exchange,
-                          const hki_msg_begin *msg, const hki_patience *p,
+                          const hki_begin *msg, const hki_patience *p,
                           hki_shard_run *out) {
     HKI_TRY(hki_shard_check(s, c, "exchange"));
     HKI_TRY(check_begin(s, c, exchange, msg));
@@ -158,12 +158,14 @@ hk_status hki_shard_begin(hki_shard *s, hki_claim *c, uint64_t exchange,
             c->id);
     const bool round = (msg->flags & HKI_BEGIN_ROUND) != 0;
     float *const scratch = out->scratch;
+    const uint32_t one_scale = out->one_scale;
     *out = (hki_shard_run){.claim = *c,
                            .exchange = exchange,
                            .msg = *msg,
                            .applied = msg->first_up,
                            .start_ns = hki_now_ns(),
-                           .scratch = scratch};
+                           .scratch = scratch,
+                           .one_scale = one_scale};
     hki_mutex_lock(&s->lock);
     hk_status status = hki_gate_pass(s, c, exchange, p);
     while (status == HK_OK && round && is_early(s, c, exchange, msg)) {
@@ -256,16 +258,16 @@ static hk_status refuse_value(const hki_shard *s, const hki_shard_run *r,
                               const float *up, int64_t i, int64_t n) {
     char first[HKI_PLACE_TEXT], last[HKI_PLACE_TEXT];
     const unsigned long long exchange = r->exchange;
-    hki_encoding e = (hki_encoding)r->msg.encoding;
-    if (rows == NULL)
-        e = hki_chunk_encoding(s->method, &s->chunk[chunk], e);
+    const bool is_difference =
+        rows != NULL || !hki_chunk_is_value(s->method, &s->chunk[chunk]);
+    const int64_t block = is_difference ? r->one_scale : 0;
     (void)hki_layout_locate(s->layout, place_of(s, chunk, rows, i), first);
-    if (e != HKI_ENC_INT8)
+    if (block == 0)
         return hki_fail(HK_E_NOT_FINITE,
                         "%s: worker %u: exchange %llu refused: the difference "
                         "of %s is %g; lower the learning rate",
                         s->name, r->claim.id, exchange, first, (double)up[i]);
-    const int64_t end = HKI_MIN((i / HKI_BLOCK + 1) * HKI_BLOCK, n);
+    const int64_t end = HKI_MIN((i / block + 1) * block, n);
     return hki_fail(
         HK_E_NOT_FINITE,
         "%s: worker %u: exchange %llu refused: a difference between %s and %s "

@@ -15,7 +15,7 @@
 // Slots belong to nobody: whoever changes a chunk takes one for the time it
 // holds the chunk's lock, the one used last first, which is still in the
 // cache. A worker's own lock sees to it that it has one open slot at most.
-#include "cluster/shard/shard.h"
+#include "center/shard.h"
 #include "codec/codec.h"
 
 static hki_undo_head *head_of(const hki_shard *s, uint32_t slot) {

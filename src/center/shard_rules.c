@@ -5,7 +5,7 @@
 // which steps on each chunk by itself: rules that look at whole tensors (LARS,
 // LAMB) are not for servers.
 #include <math.h>
-#include "cluster/shard/shard.h"
+#include "center/shard.h"
 
 #define MAX_SLOTS 3
 

@@ -1,5 +1,5 @@
 // center_sections.c - tagged sections of a center file.
-#include "cluster/shard/center_sections.h"
+#include "center/center_sections.h"
 #include <errno.h>
 #include "base/io.h"
 #include "codec/codec.h"

@@ -5,8 +5,8 @@
 // have the newer one does it take the place of the other: whatever machine is
 // lost at whatever moment, there is one that all have.
 #include "base/io.h"
-#include "cluster/shard/center_sections.h"
-#include "cluster/shard/shard.h"
+#include "center/center_sections.h"
+#include "center/shard.h"
 
 hk_status hki_snapshot_path(const char *path, bool is_next, hki_buf *out) {
     return hki_buf_printf(out, "%s.snapshot%s", path, is_next ? ".next" : "");
