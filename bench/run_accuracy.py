@@ -157,7 +157,10 @@ def numbers(text):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument("--data", default=os.path.join(ROOT, "..", "shared", "data"))
+    p.add_argument("--data", default=os.path.join(ROOT, "..", "shared", "data"),
+                   help="folder that holds the problem's files in a folder of "
+                   "its name, such as mnist/train-images-idx3-ubyte.gz "
+                   "(default: %(default)s)")
     p.add_argument("--part", default="all",
                    choices=("hooke", "torch", "ddp", "all", "scoring",
                             "table"))
@@ -191,6 +194,8 @@ def main():
             line = job()
             if line is None:
                 continue
+            if "error" in line:
+                sys.exit(line["error"].strip() or "hooke train failed")
             print(name_of(line), reached(line, "seconds"), line, flush=True)
             with open(o.out, "a", encoding="utf-8") as f:
                 f.write(json.dumps(line) + "\n")

@@ -333,7 +333,7 @@ def time_case(o, sides, case, precision):
         iters[name] = max(1, int(o.round_ms / max(float(answer), 1e-4)))
         out[name] = []
     left = [w for w in left if w[0] in out]
-    for _ in range(o.rounds):
+    for _ in range(o.rounds if left else 0):
         for name, side, loop, of in left:
             answer, wrong = sides[side].ask("%s %s %s %d" % (
                 loop, of, precision, iters[name]))
@@ -361,6 +361,8 @@ def steps(o, kit):
     for precision in o.precisions:
         for case in o.cases:
             times, why = time_case(o, sides, case, precision)
+            if not times:
+                sys.exit("bench-cuda: %s" % next(iter(why.values())))
             row = {"case": case, "precision": precision, "why": why,
                    "us": {k: 1e3 * statistics.median(v)
                           for k, v in times.items()}}

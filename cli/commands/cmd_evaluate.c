@@ -20,7 +20,7 @@ static int score(const cli_args *a, job *j, data_user *set,
 static bool needs_fixed_size(const cli_args *a, const data_user *set) {
     const char *given = cli_string(a, "data", NULL);
     return set->parts > 0 || cli_has(a, "merge") ||
-           (given && strcmp(set->override, given) != 0);
+           (given && set->override && strcmp(set->override, given) != 0);
 }
 
 static int run(const cli_args *a) {

@@ -48,6 +48,7 @@ def main():
         if rank == 0:
             print(f"worker {w.id}: loss {loss.item():.3f}, "
                   f"{w.stats().exchanges} exchanges", flush=True)
+    dist.barrier()  # nobody ends while another rank still talks to it
     dist.destroy_process_group()
 
 

@@ -343,32 +343,39 @@ static void *observe(void *user) {
 
 // ---- the run ---------------------------------------------------------------
 
-static uint16_t free_port(void) {
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+// A port that nobody else gets until *fd is closed.
+static uint16_t free_port(int *fd) {
     struct sockaddr_in a = {.sin_family = AF_INET,
                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof a;
     const int on = 1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(fd, (struct sockaddr *)&a, sizeof a) != 0 ||
-        getsockname(fd, (struct sockaddr *)&a, &size) != 0)
+    *fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(*fd, (struct sockaddr *)&a, sizeof a) != 0 ||
+        getsockname(*fd, (struct sockaddr *)&a, &size) != 0)
         a.sin_port = 0;
-    close(fd);
     return ntohs(a.sin_port);
 }
 
+// The ports of the centers are held until the proxies have theirs: a proxy
+// could get the port of a center otherwise.
 static bool prepare(driver *d) {
     shared *const sh = d->sh;
+    int held[HKI_COUNT(sh->center_port)];
+    bool good = true;
     for (uint32_t k = 0; k < sh->centers; k++) {
-        sh->center_port[k] = free_port();
-        for (uint32_t w = 0; w < sh->workers; w++) {
+        sh->center_port[k] = free_port(&held[k]);
+        good = good && sh->center_port[k] != 0;
+    }
+    for (uint32_t k = 0; k < sh->centers; k++)
+        for (uint32_t w = 0; w < sh->workers && good; w++) {
             d->link[w][k] =
                 proxy_add(d->px, sh->center_port[k], &sh->link_port[w][k]);
-            if (d->link[w][k] < 0 || sh->center_port[k] == 0)
-                return false;
+            good = d->link[w][k] >= 0;
         }
-    }
-    return true;
+    for (uint32_t k = 0; k < sh->centers; k++)
+        close(held[k]);
+    return good;
 }
 
 static bool all_over(const driver *d) {

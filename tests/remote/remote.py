@@ -238,8 +238,8 @@ def program_resumes(b):
             check(f"{place}again.csv, {steps} steps", done.returncode == 0, done)
         says(f"another {place}again.csv",
              train(folder, 26, other, 10**9 + (0 if place else 90)),
-             "the content of data.train.files has changed (as many bytes, but "
-             "others)")
+             "the content of data.train.files has changed (the same size, but "
+             "other bytes)")
         says(f"a longer {place}again.csv",
              train(folder, 26, b.csv + b"1,1,3,a\n", 10**9), "bytes, now")
 

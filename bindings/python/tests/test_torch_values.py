@@ -299,8 +299,9 @@ def test_int8_names_the_block_that_is_not_finite(center):
                     verbose=False) as w:
         with torch.no_grad():
             model[1].weight[1, 2] = float("nan")
-        with pytest.raises(hooke.HookeError, match="a difference from element "
-                           "256 of 0.weight to element 1 of 1.bias is not"):
+        with pytest.raises(hooke.HookeError, match="a difference between "
+                           "element 256 of 0.weight and element 1 of 1.bias is "
+                           "not finite"):
             w.exchange_now()
         model[1].weight.data.zero_()
 
