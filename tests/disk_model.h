@@ -34,13 +34,14 @@ typedef struct disk_change {
 static folder disk_shadow; // backups, on the same file system
 static struct {
     int backups;
+    int n_open; // files, by the table
     disk_change changes[DISK_MAX];
     size_t n_changes;
     struct {
         dev_t dev;
         ino_t ino;
         bool dirty;     // has unflushed data, or may get some: is mapped
-        uint8_t *map;   // of the newest mapping
+        uint8_t *map;   // of the newest mapping; NULL: there is none
         size_t mapped;  // bytes of it
         uint8_t *image; // what was flushed; NULL: nothing
         size_t bytes;   // of it
@@ -88,7 +89,18 @@ static inline uint8_t *disk_read(int fd, size_t *bytes) {
 }
 
 static inline int disk_open(const char *path, int flags, unsigned mode) {
-    return hki_io_system.open(path, flags, mode);
+    const int fd = hki_io_system.open(path, flags, mode);
+    disk.n_open += fd >= 0;
+    return fd;
+}
+
+static inline int disk_close(int fd) {
+    disk.n_open--;
+    return hki_io_system.close(fd);
+}
+
+static inline int disk_lock(int fd, bool is_shared) {
+    return hki_io_system.lock(fd, is_shared);
 }
 
 static inline ssize_t disk_write(int fd, const void *bytes, size_t size) {
@@ -114,13 +126,35 @@ static inline int disk_allocate(int fd, int64_t size) {
 
 static inline void *disk_map(int fd, size_t size, bool is_private) {
     void *const p = hki_io_system.map(fd, size, is_private);
-    const size_t i = disk_find(fd);
-    if (!is_private) {
+    if (fd >= 0 && !is_private) {
+        const size_t i = disk_find(fd);
         disk.files[i].map = p;
         disk.files[i].mapped = size;
         disk.files[i].dirty = true;
     }
     return p;
+}
+
+// What was written there is in the file's memory still, unless it was flushed.
+static inline int disk_unmap(void *at, size_t size) {
+    for (size_t i = 0; i < disk.n_files; i++)
+        if (disk.files[i].map == at) {
+            disk.files[i].map = NULL;
+            disk.files[i].mapped = 0;
+        }
+    return hki_io_system.unmap(at, size);
+}
+
+// Files that are mapped at this moment.
+static inline size_t disk_mappings(void) {
+    size_t n = 0;
+    for (size_t i = 0; i < disk.n_files; i++)
+        n += disk.files[i].map != NULL;
+    return n;
+}
+
+static inline int disk_memory(const char *name) {
+    return hki_io_system.memory(name);
 }
 
 // The flushed part of a mapped file: what was never flushed of it is zeros.
@@ -185,13 +219,17 @@ static inline int disk_fsync_dir(const char *path) {
 
 static const hki_io_table disk_table = {
     .open = disk_open,
+    .close = disk_close,
+    .lock = disk_lock,
     .write = disk_write,
     .pwrite = disk_pwrite,
     .truncate = disk_truncate,
     .allocate = disk_allocate,
     .fsync = disk_fsync,
     .map = disk_map,
+    .unmap = disk_unmap,
     .msync = disk_msync,
+    .memory = disk_memory,
     .rename = disk_rename,
     .unlink = disk_unlink,
     .mkdir = disk_mkdir,

@@ -74,6 +74,18 @@ static void test_mutex_is_held(void **state) {
     hki_mutex_deinit(&m);
 }
 
+static void test_identity(void **state) {
+    (void)state;
+    char boot[HKI_BOOT_ID], again[HKI_BOOT_ID];
+    assert_int_equal(hki_process_id(), getpid());
+    memset(boot, 'x', sizeof boot);
+    memset(again, 'y', sizeof again);
+    hki_boot_id(boot);
+    hki_boot_id(again);
+    assert_memory_equal(boot, again, sizeof boot); // also behind its end
+    assert_true(boot[0] == '\0' || strlen(boot) == 36);
+}
+
 // ---- messages -------------------------------------------------------------
 
 static void *other_thread_error(void *arg) {
@@ -833,6 +845,7 @@ int main(void) {
         cmocka_unit_test(test_status_names),
         cmocka_unit_test(test_assert),
         cmocka_unit_test(test_mutex_is_held),
+        cmocka_unit_test(test_identity),
         cmocka_unit_test(test_last_error),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_options_init),

@@ -168,8 +168,6 @@ static bool lose_power(hki_durability durability, disk_loss loss,
 }
 
 static void lose_power_everywhere(hki_durability durability) {
-    for (size_t i = 0; i < HKI_COUNT(ones); i++)
-        ones[i] = 1;
     for (int loss = 0; loss < DISK_LOSS_COUNT; loss++)
         for (uint64_t nth = 1; lose_power(durability, (disk_loss)loss, nth);)
             nth++;
@@ -189,6 +187,52 @@ static void test_process(void **state) {
 static void test_snapshots(void **state) {
     (void)state;
     lose_power_everywhere(HKI_DURABLE_SNAPSHOT);
+}
+
+// ---- what was flushed ----------------------------------------------------------
+
+// A center that does all of its work before the power goes: the exchanges that
+// are there afterwards.
+static uint64_t exchanges_left(hki_durability durability, disk_loss loss,
+                               bool *lost) {
+    char path[512];
+    folder f;
+    hki_shard_options o;
+    hki_shard *s;
+    progress p = {.exchange = 0};
+    folder_make(&f);
+    options(&o, folder_path(&f, "center.bin", path), durability);
+    disk_init();
+    assert_ok(run_twice(&o, &p));
+    assert_int_equal(p.exchange, EXCHANGES);
+    assert_int_equal(disk_mappings(), 0);
+    assert_int_equal(disk.n_open, 0);
+    disk_crash(f.path, loss);
+    disk_deinit();
+    reboot(path);
+    assert_ok(hki_shard_open(&o, &s));
+    check(s, 0, 0, "all done");
+    const uint64_t cursor = hki_load64(&s->file.worker[0].cursor);
+    *lost = s->lost;
+    hki_shard_close(s);
+    folder_remove(&f);
+    return HKI_CURSOR_EXCHANGE(cursor);
+}
+
+// Pages of the center file that were not flushed are lost with the power, and
+// the center knows that some may be.
+static void test_lost_pages(void **state) {
+    (void)state;
+    bool lost;
+    assert_int_equal(exchanges_left(HKI_DURABLE_PROCESS, DISK_KEEPS_ALL, &lost),
+                     EXCHANGES);
+    assert_true(lost);
+    assert_int_equal(
+        exchanges_left(HKI_DURABLE_PROCESS, DISK_LOSES_DATA, &lost), 0);
+    assert_true(lost);
+    assert_int_equal(exchanges_left(HKI_DURABLE_ALWAYS, DISK_LOSES_DATA, &lost),
+                     EXCHANGES);
+    assert_false(lost);
 }
 
 // ---- a snapshot and the run file --------------------------------------------
@@ -270,12 +314,18 @@ static void test_run_file(void **state) {
     hki_io_replace(NULL);
 }
 
+static int setup(void **state) {
+    (void)state;
+    for (size_t i = 0; i < HKI_COUNT(ones); i++)
+        ones[i] = 1;
+    return 0;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run_file),
-        cmocka_unit_test(test_always),
-        cmocka_unit_test(test_snapshots),
-        cmocka_unit_test(test_process),
+        cmocka_unit_test(test_run_file),   cmocka_unit_test(test_always),
+        cmocka_unit_test(test_snapshots),  cmocka_unit_test(test_process),
+        cmocka_unit_test(test_lost_pages),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -4,7 +4,6 @@
 #include "base/io.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -55,6 +54,16 @@ hk_status hki_path_folder(const char *path, char **out) {
 }
 
 // ---- reading ---------------------------------------------------------------
+
+hk_status hki_file_length(int fd, const char *path, uint64_t *bytes) {
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return hki_io_fail(errno, path, "examine");
+    if (!S_ISREG(st.st_mode))
+        return hki_fail(HK_E_DATA, "%s: not a regular file", path);
+    *bytes = (uint64_t)st.st_size;
+    return HK_OK;
+}
 
 static hk_status open_read(const char *path, int flags, int *fd,
                            uint64_t *size) {
@@ -207,7 +216,7 @@ static hk_status temp_path(const char *path, char **out) {
 static hk_status lock_temp(int fd, const char *temp, bool *stale) {
     struct stat mine, there;
     *stale = false;
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (hki_io()->lock(fd, false) != 0) {
         if (errno == EWOULDBLOCK)
             return hki_fail(HK_E_EXISTS,
                             "%s: another process is writing this file", temp);
@@ -249,7 +258,7 @@ static hk_status open_temp(hki_file *f) {
                 return HK_OK;
             return hki_io_fail(errno, f->temp, "empty");
         }
-        close(f->fd);
+        hki_io()->close(f->fd);
         f->fd = -1;
         HKI_TRY(s);
     }
@@ -260,7 +269,7 @@ static hk_status open_temp(hki_file *f) {
 
 static void free_file(hki_file *f) {
     if (f->fd >= 0)
-        close(f->fd);
+        hki_io()->close(f->fd);
     hki_free(f->path);
     hki_free(f->temp);
     hki_free(f);
@@ -332,6 +341,23 @@ hk_status hki_file_write(hki_file *f, const void *bytes, size_t size) {
         f->size += (uint64_t)n;
         start_writeback(f);
     }
+    return HK_OK;
+}
+
+// A file that is long enough and without holes is left alone: some file
+// systems want space even for what is there.
+hk_status hki_file_reserve(int fd, const char *path, uint64_t bytes) {
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return hki_io_fail(errno, path, "examine");
+    if ((uint64_t)st.st_size >= bytes && (uint64_t)st.st_blocks * 512 >= bytes)
+        return HK_OK;
+    if ((uint64_t)st.st_size < bytes &&
+        hki_io()->truncate(fd, (int64_t)bytes) != 0)
+        return hki_io_fail(errno, path, "reserve space");
+    if (hki_io()->allocate(fd, (int64_t)bytes) != 0 && errno != EOPNOTSUPP &&
+        errno != EINVAL)
+        return hki_io_fail(errno, path, "reserve space");
     return HK_OK;
 }
 
@@ -489,15 +515,16 @@ static hk_status clear_one(void *user, const char *path) {
     char name[256];
     if (!final_name(hki_path_name(path), name) || !c->mine(c->user, name))
         return HK_OK;
-    const int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    const int fd =
+        hki_io()->open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
     if (fd < 0)
         return HK_OK; // gone meanwhile, or somebody else's
     hk_status s = HK_OK;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) {
+    if (hki_io()->lock(fd, false) == 0 || errno != EWOULDBLOCK) {
         s = hki_file_remove(path);
         c->removed += s == HK_OK;
     }
-    close(fd);
+    hki_io()->close(fd);
     return s;
 }
 

@@ -1,5 +1,5 @@
-// base/io.h - files: the calls that change them behind one table, files that
-// appear whole or not at all, and whole reads.
+// base/io.h - files: the calls that open, lock, map and change them behind one
+// table, files that appear whole or not at all, and whole reads.
 //
 // Tests replace the table or arm the fault injector; nothing else does.
 #ifndef HKI_IO_H
@@ -12,14 +12,19 @@
 // Each call works like the system's of the same name: -1 and errno.
 typedef struct hki_io_table {
     int (*open)(const char *path, int flags, unsigned mode);
+    int (*close)(int fd);
+    int (*lock)(int fd, bool is_shared); // flock; does not wait
     ssize_t (*write)(int fd, const void *bytes, size_t size);
     ssize_t (*pwrite)(int fd, const void *bytes, size_t size, int64_t offset);
     int (*truncate)(int fd, int64_t size); // ftruncate
     int (*allocate)(int fd, int64_t size); // posix_fallocate from 0 on
     int (*fsync)(int fd);                  // of a file
-    // mmap to read and write; is_private: what is changed stays in memory.
+    // mmap to read and write; is_private: what is changed stays in memory. fd
+    // -1: memory of no file.
     void *(*map)(int fd, size_t size, bool is_private);
+    int (*unmap)(void *at, size_t size); // munmap
     int (*msync)(void *at, size_t size); // of whole pages, waits for the disk
+    int (*memory)(const char *name);     // memfd_create: for other processes
     int (*rename)(const char *from, const char *to);
     int (*unlink)(const char *path);
     int (*mkdir)(const char *path, unsigned mode);
@@ -38,9 +43,9 @@ typedef enum hki_io_fault {
     HKI_IO_POWER_CUT = 2  // the n-th call and every later one fail
 } hki_io_fault;
 
-// Arms the injector: the nth call from now that changes a file fails with
-// `error` (an errno); 0 disarms. A write that fails has written half of its
-// bytes.
+// Arms the injector: the nth call from now that opens or changes a file fails
+// with `error` (an errno); 0 disarms. A write that fails has written half of
+// its bytes. Closing, locking and unmapping always work.
 void hki_io_fail_at(uint64_t nth, hki_io_fault fault, int error);
 bool hki_io_fault_hit(void); // the armed fault has fired
 uint64_t hki_io_count(void); // calls since the injector was last armed
@@ -54,6 +59,8 @@ hk_status hki_io_fail(int error, const char *path, const char *verb);
 
 // ---- reading ---------------------------------------------------------------
 
+// Length of an open regular file. HK_E_DATA for anything else.
+hk_status hki_file_length(int fd, const char *path, uint64_t *bytes);
 // Opens a regular file for reading. *size: its length now.
 hk_status hki_file_open_read(const char *path, int *fd, uint64_t *size);
 // The same for a private file (below); HK_E_DENIED for a link.
@@ -131,6 +138,9 @@ uint64_t hki_file_size(const hki_file *f); // bytes appended so far
 // The same in an open file that has its name.
 hk_status hki_file_write_over(int fd, const char *path, uint64_t offset,
                               const void *bytes, size_t size);
+// Makes an open file so long, without holes, if it is shorter or has some: a
+// hole that is mapped ends the process when the disk is full.
+hk_status hki_file_reserve(int fd, const char *path, uint64_t bytes);
 // Gives the file its name; f is freed, also after a failure (nothing of it
 // stays then). durable: fsync before the rename; the folder's fsync is the
 // caller's (hki_sync_folder), once for several files.

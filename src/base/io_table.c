@@ -1,9 +1,11 @@
-// io_table.c - the calls that change files, and an injector that makes the
-// n-th of them fail, for tests.
+// io_table.c - the calls that open and change files, and an injector that makes
+// the n-th of them fail, for tests.
+#define _GNU_SOURCE // memfd_create, MAP_ANONYMOUS, madvise
 #include "base/io.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +14,10 @@
 
 static int system_open(const char *path, int flags, unsigned mode) {
     return open(path, flags, mode);
+}
+
+static int system_lock(int fd, bool is_shared) {
+    return flock(fd, (is_shared ? LOCK_SH : LOCK_EX) | LOCK_NB);
 }
 
 static ssize_t system_pwrite(int fd, const void *bytes, size_t size,
@@ -30,12 +36,22 @@ static int system_allocate(int fd, int64_t size) {
 }
 
 static void *system_map(int fd, size_t size, bool is_private) {
-    return mmap(NULL, size, PROT_READ | PROT_WRITE,
-                is_private ? MAP_PRIVATE : MAP_SHARED, fd, 0);
+    if (fd >= 0)
+        return mmap(NULL, size, PROT_READ | PROT_WRITE,
+                    is_private ? MAP_PRIVATE : MAP_SHARED, fd, 0);
+    void *const at = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at != MAP_FAILED)
+        (void)madvise(at, size, MADV_HUGEPAGE);
+    return at;
 }
 
 static int system_msync(void *at, size_t size) {
     return msync(at, size, MS_SYNC);
+}
+
+static int system_memory(const char *name) {
+    return memfd_create(name, MFD_CLOEXEC);
 }
 
 static int system_mkdir(const char *path, unsigned mode) {
@@ -55,13 +71,17 @@ static int system_fsync_dir(const char *path) {
 
 const hki_io_table hki_io_system = {
     .open = system_open,
+    .close = close,
+    .lock = system_lock,
     .write = write,
     .pwrite = system_pwrite,
     .truncate = system_truncate,
     .allocate = system_allocate,
     .fsync = fsync,
     .map = system_map,
+    .unmap = munmap,
     .msync = system_msync,
+    .memory = system_memory,
     .rename = rename,
     .unlink = unlink,
     .mkdir = system_mkdir,
@@ -135,18 +155,40 @@ FAULTY(mkdir, (const char *path, unsigned mode), path, mode)
 FAULTY(fsync_dir, (const char *path), path)
 
 static void *faulty_map(int fd, size_t size, bool is_private) {
-    return faulty() ? MAP_FAILED : base()->map(fd, size, is_private);
+    return fd >= 0 && faulty() ? MAP_FAILED : base()->map(fd, size, is_private);
+}
+
+// The others change no file and are not counted.
+
+static int passed_close(int fd) {
+    return base()->close(fd);
+}
+
+static int passed_lock(int fd, bool is_shared) {
+    return base()->lock(fd, is_shared);
+}
+
+static int passed_unmap(void *at, size_t size) {
+    return base()->unmap(at, size);
+}
+
+static int passed_memory(const char *name) {
+    return base()->memory(name);
 }
 
 static const hki_io_table faulty_table = {
     .open = faulty_open,
+    .close = passed_close,
+    .lock = passed_lock,
     .write = faulty_write,
     .pwrite = faulty_pwrite,
     .truncate = faulty_truncate,
     .allocate = faulty_allocate,
     .fsync = faulty_fsync,
     .map = faulty_map,
+    .unmap = passed_unmap,
     .msync = faulty_msync,
+    .memory = passed_memory,
     .rename = faulty_rename,
     .unlink = faulty_unlink,
     .mkdir = faulty_mkdir,

@@ -6,13 +6,13 @@
 // released file is removed. Whoever opened it before that would then lock a
 // name that is gone, so that the lock counts only once the name still leads
 // to the locked file.
-#define _GNU_SOURCE
+#define _GNU_SOURCE // O_NOFOLLOW
 #include "base/base.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/io.h"
 
 #define TRIES 100
 
@@ -28,7 +28,7 @@ static hk_status held_by_another(const char *path, int fd) {
     if (pid <= 0)
         return hki_fail(HK_E_EXISTS, "%s: locked by another process", path);
     return hki_fail(HK_E_EXISTS, "%s: locked by %s %ld", path,
-                    pid == (long)getpid() ? "this process," : "process", pid);
+                    pid == hki_process_id() ? "this process," : "process", pid);
 }
 
 static bool same_file(const char *path, int fd) {
@@ -44,12 +44,13 @@ static bool without_locks(int error) {
 
 // One attempt; *fd stays -1 when the name vanished meanwhile.
 static hk_status attempt(const char *path, int *fd) {
-    const int f = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    const int f =
+        hki_io()->open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (f < 0)
         return hki_fail(HK_E_IO, "%s: cannot open the lock file: %s", path,
                         strerror(errno));
     hk_status s = HK_OK;
-    if (flock(f, LOCK_EX | LOCK_NB) != 0 && !without_locks(errno)) {
+    if (hki_io()->lock(f, false) != 0 && !without_locks(errno)) {
         const int e = errno;
         s = e == EWOULDBLOCK
                 ? held_by_another(path, f)
@@ -58,16 +59,17 @@ static hk_status attempt(const char *path, int *fd) {
         *fd = f;
         return HK_OK;
     }
-    close(f);
+    hki_io()->close(f);
     return s;
 }
 
 static void write_pid(int fd) {
     char text[32];
-    const int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+    const int n = snprintf(text, sizeof text, "%ld\n", hki_process_id());
     // A full disk costs the number in a message, not the lock.
-    if (ftruncate(fd, 0) == 0 && pwrite(fd, text, (size_t)n, 0) != n)
-        (void)!ftruncate(fd, 0);
+    if (hki_io()->truncate(fd, 0) == 0 &&
+        hki_io()->pwrite(fd, text, (size_t)n, 0) != n)
+        (void)hki_io()->truncate(fd, 0);
 }
 
 hk_status hki_lockfile_take(const char *path, hki_lockfile **out) {
@@ -92,7 +94,7 @@ hk_status hki_lockfile_take(const char *path, hki_lockfile **out) {
 void hki_lockfile_release(hki_lockfile *l) {
     if (l == NULL)
         return;
-    unlink(l->path);
-    close(l->fd);
+    (void)hki_io()->unlink(l->path);
+    hki_io()->close(l->fd);
     hki_free(l);
 }

@@ -1,9 +1,11 @@
 // runtime.c - the real runtime: threads that are joined when stopped, waits on
-// the monotonic clock, clocks and random bytes of the kernel.
+// the monotonic clock, clocks, random bytes and identities of the kernel.
 #define _GNU_SOURCE // thread names, pthread_mutex_clocklock
 #include "base/base.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 struct hki_thread {
     pthread_t id;
@@ -110,4 +112,22 @@ void hki_sleep_ns(int64_t ns) {
 
 bool hki_random_bytes(void *bytes, size_t size) {
     return getrandom(bytes, size, 0) == (ssize_t)size;
+}
+
+// ---- identity -----------------------------------------------------------------
+
+long hki_process_id(void) {
+    return (long)getpid();
+}
+
+void hki_boot_id(char out[HKI_BOOT_ID]) {
+    enum { BYTES = 36 }; // of a UUID as text
+    memset(out, 0, HKI_BOOT_ID);
+    const int fd =
+        open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (read(fd, out, BYTES) != BYTES)
+        memset(out, 0, HKI_BOOT_ID);
+    close(fd);
 }

@@ -1,5 +1,5 @@
 // runtime.h - what the library asks of its operating system while it runs:
-// locks, conditions, threads, clocks, random bytes.
+// locks, conditions, threads, clocks, random bytes, who and where it is.
 //
 // The real runtime is pthreads and the kernel, called directly. Sources that
 // are compiled with HKI_RUNTIME_SIM have the same types and functions; another
@@ -156,5 +156,13 @@ bool hki_nap(hk_context *ctx, int64_t ms);
 
 // From the kernel, for keys and identities. False: it has none.
 bool hki_random_bytes(void *bytes, size_t size);
+
+// ---- identity ---------------------------------------------------------------
+
+long hki_process_id(void); // for messages and names
+// Of the system's current boot, with NULs behind; all NUL: not known. Memory
+// that was not flushed is lost between two boots.
+#define HKI_BOOT_ID 40
+void hki_boot_id(char out[HKI_BOOT_ID]);
 
 #endif // HKI_RUNTIME_H

@@ -315,7 +315,7 @@ static hk_status destroy(hk_event_writer *w) {
         hki_thread_stop(w->thread);
     }
     hk_status s = hki_fault_raise(&w->failure);
-    if (w->fd >= 0 && close(w->fd) != 0 && s == HK_OK)
+    if (w->fd >= 0 && hki_io()->close(w->fd) != 0 && s == HK_OK)
         s = hki_io_fail(errno, w->path != NULL ? w->path : "", "close");
     hki_lockfile_release(w->folder_lock);
     hki_mutex_deinit(&w->lock);

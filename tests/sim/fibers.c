@@ -332,6 +332,15 @@ bool hki_random_bytes(void *bytes, size_t size) {
     return true;
 }
 
+long hki_process_id(void) {
+    return 1;
+}
+
+void hki_boot_id(char out[HKI_BOOT_ID]) {
+    memset(out, 0, HKI_BOOT_ID);
+    memcpy(out, "fibers", sizeof "fibers");
+}
+
 static fiber **owner_of(hki_mutex *m) {
     return (fiber **)(void *)m;
 }

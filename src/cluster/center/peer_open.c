@@ -1,5 +1,7 @@
 // peer_open.c - how a connection of a center server begins: which shard and
 // model the peer means, what it may be, and what it is told of the center.
+#include <fcntl.h>
+#include "base/io.h"
 #include "cluster/center/server.h"
 #include "codec/codec.h"
 
@@ -120,13 +122,13 @@ static hk_status welcome(hki_session *s, const hki_msg_open *m,
     // The center's memory goes out for reading only.
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", shard->file.fd);
-    FILE *const readable = fopen(path, "rbe");
-    if (readable == NULL)
+    const int readable = hki_io()->open(path, O_RDONLY | O_CLOEXEC, 0);
+    if (readable < 0)
         return hki_fail(HK_E_IO,
                         "%s: cannot send the shared memory of the center",
                         s->server->name);
-    hk_status status = hki_conn_pass(s->f.conn, fileno(readable), deadline_ns);
-    fclose(readable);
+    hk_status status = hki_conn_pass(s->f.conn, readable, deadline_ns);
+    hki_io()->close(readable);
     if (status == HK_OK)
         status = hki_conn_pass(s->f.conn, s->ring.fd, deadline_ns);
     return status;

@@ -8,8 +8,6 @@
 #include "cluster/center/run_memory.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <unistd.h>
 #include "base/io.h"
 #include "cluster/center/data_plan.h"
 #include "codec/codec.h"
@@ -324,7 +322,7 @@ const uint8_t *hki_run_file_newest(const uint8_t *bytes, size_t size,
 
 static void close_file(hki_run_memory *k) {
     if (k->fd >= 0)
-        close(k->fd);
+        hki_io()->close(k->fd);
     k->fd = -1;
 }
 

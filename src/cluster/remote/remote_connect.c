@@ -74,7 +74,7 @@ static hk_status make_name(hki_remote *r, const char *name) {
     if (name == NULL) {
         char host[40] = "";
         (void)gethostname(host, sizeof host - 1);
-        snprintf(text, sizeof text, "%s-%ld", host, (long)getpid());
+        snprintf(text, sizeof text, "%s-%ld", host, hki_process_id());
         name = text;
     }
     return hki_strdup(name, &r->name);

@@ -1,28 +1,14 @@
 // center_file.c - make, map, check and close a center file.
-#define _GNU_SOURCE // memfd_create
+#define _GNU_SOURCE // O_NOFOLLOW
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "base/io.h"
 #include "cluster/shard/center_sections.h"
 
 static const char magic[8] = {'H', 'K', 'C', 'E', 'N', 'T', 'E', 'R'};
 #define ENDIAN 0x01020304u
 #define PAGE 4096u
-
-void hki_boot_id(char out[40]) {
-    memset(out, 0, 40);
-    const int fd =
-        open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    if (read(fd, out, 36) != 36)
-        memset(out, 0, 40);
-    close(fd);
-}
 
 uint64_t hki_center_check(const hki_center_head *h) {
     return hki_hash(HKI_HASH_INIT, h, offsetof(hki_center_head, check));
@@ -99,60 +85,31 @@ static hk_status map_fd(hki_center_file *f, const char *name) {
     return HK_OK;
 }
 
-// A file that is long enough and without holes is left alone: some file
-// systems want space even for what is there.
-static hk_status reserve(int fd, uint64_t bytes, const char *name) {
-    struct stat st;
-    if (fstat(fd, &st) != 0)
-        return hki_io_fail(errno, name, "examine");
-    if ((uint64_t)st.st_size >= bytes && (uint64_t)st.st_blocks * 512 >= bytes)
-        return HK_OK;
-    if ((uint64_t)st.st_size < bytes &&
-        hki_io()->truncate(fd, (int64_t)bytes) != 0)
-        return hki_io_fail(errno, name, "reserve space");
-    // A hole on a full disk would be a signal later.
-    if (hki_io()->allocate(fd, (int64_t)bytes) != 0 && errno != EOPNOTSUPP &&
-        errno != EINVAL)
-        return hki_io_fail(errno, name, "reserve space");
-    return HK_OK;
-}
-
-hk_status hki_center_reserve(const hki_center_file *f, uint64_t bytes) {
-    return reserve(f->fd, bytes, f->path);
-}
-
 static hk_status create_memory(hki_center_file *f, bool shared) {
     if (shared) {
-        f->fd = memfd_create("hooke-center", MFD_CLOEXEC);
+        f->fd = hki_io()->memory("hooke-center");
         if (f->fd < 0)
             return hki_io_fail(errno, "center", "create shared memory");
-        HKI_TRY(reserve(f->fd, f->bytes, "center"));
-        return map_fd(f, "center");
+        HKI_TRY(hki_file_reserve(f->fd, "center", f->bytes));
     }
-    void *const p = mmap(NULL, f->bytes, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED)
-        return hki_io_fail(errno, "center", "get memory");
-    f->map = p;
-    (void)madvise(p, f->bytes, MADV_HUGEPAGE);
-    return HK_OK;
+    return map_fd(f, "center");
 }
 
 // A file appears under its name once its head is complete.
 static hk_status create_path(hki_center_file *f, const char *path,
                              const char *temp) {
-    if (access(path, F_OK) == 0)
+    if (hki_path_exists(path))
         return hki_fail(HK_E_EXISTS, "%s: the center file exists already",
                         path);
     f->fd = hki_io()->open(
         temp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (f->fd < 0)
         return hki_io_fail(errno, temp, "create");
-    if (flock(f->fd, LOCK_EX | LOCK_NB) != 0)
+    if (hki_io()->lock(f->fd, false) != 0)
         return hki_fail(HK_E_EXISTS,
                         "%s: another process is creating this file", temp);
     HKI_TRY(hki_file_make_private(f->fd, temp));
-    HKI_TRY(reserve(f->fd, f->bytes, temp));
+    HKI_TRY(hki_file_reserve(f->fd, temp, f->bytes));
     return map_fd(f, temp);
 }
 
@@ -251,16 +208,15 @@ static hk_status check_head(const hki_center_file *f, const char *path) {
 }
 
 static hk_status map_path(hki_center_file *f, const char *path) {
-    struct stat st;
-    if (fstat(f->fd, &st) != 0)
-        return hki_io_fail(errno, path, "examine");
-    if (!S_ISREG(st.st_mode) || st.st_size < (int64_t)PAGE)
+    uint64_t bytes;
+    HKI_TRY(hki_file_length(f->fd, path, &bytes));
+    if (bytes < PAGE)
         return hki_fail(HK_E_DATA,
-                        "%s: %lld bytes are too few for a center file", path,
-                        (long long)st.st_size);
-    f->bytes = (size_t)st.st_size;
+                        "%s: %llu bytes are too few for a center file", path,
+                        (unsigned long long)bytes);
+    f->bytes = (size_t)bytes;
     if (!f->view)
-        HKI_TRY(reserve(f->fd, f->bytes, path));
+        HKI_TRY(hki_file_reserve(f->fd, path, bytes));
     HKI_TRY(map_fd(f, path));
     HKI_TRY(check_head(f, path));
     set_pointers(f);
@@ -271,7 +227,7 @@ static hk_status open_path(hki_center_file *f, const char *path) {
     f->fd = hki_io()->open(path, (f->view ? O_RDONLY : O_RDWR) | O_CLOEXEC, 0);
     if (f->fd < 0)
         return hki_io_fail(errno, path, "open");
-    if (flock(f->fd, (f->view ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0)
+    if (hki_io()->lock(f->fd, f->view) != 0)
         return f->view
                    ? hki_fail(HK_E_EXISTS,
                               "%s: a running center uses this file; try again "
@@ -310,10 +266,10 @@ void hki_center_file_close(hki_center_file *f) {
                 f->head->clean = 1;
             (void)hki_io()->msync(f->map, PAGE);
         }
-        munmap(f->map, f->bytes);
+        hki_io()->unmap(f->map, f->bytes);
     }
     if (f->fd >= 0 && (f->bytes > 0 || f->path != NULL)) // not zeroed
-        close(f->fd);
+        hki_io()->close(f->fd);
     hki_free(f->path);
     *f = (hki_center_file){.fd = -1};
 }

@@ -43,10 +43,10 @@ typedef struct hki_center_head {
     uint64_t initialised;
     int64_t step_base; // global step less the workers' steps
     uint64_t stale, joins;
-    double fast_rate; // of the open round
-    uint64_t barrier; // 1: the start barrier has been passed
-    uint64_t cut;     // snapshot this file is; 0: a live file
-    char boot[40];    // id of the system's boot that last wrote
+    double fast_rate;       // of the open round
+    uint64_t barrier;       // 1: the start barrier has been passed
+    uint64_t cut;           // snapshot this file is; 0: a live file
+    char boot[HKI_BOOT_ID]; // of the system's boot that last wrote
 } hki_center_head;
 
 typedef struct hki_worker_record {
@@ -141,13 +141,9 @@ static inline void hki_store64(uint64_t *p, uint64_t v) {
 }
 
 uint64_t hki_center_check(const hki_center_head *h); // what `check` has to be
-// Makes the file so long, with room on the disk, if it is shorter.
-hk_status hki_center_reserve(const hki_center_file *f, uint64_t bytes);
 uint8_t *hki_center_undo(const hki_center_file *f, uint32_t slot);
 // Forces a range to the disk.
 hk_status hki_center_sync(const hki_center_file *f, const void *at,
                           size_t bytes);
-// The system's boot id; "" when it does not tell.
-void hki_boot_id(char out[40]);
 
 #endif // HKI_CENTER_FILE_H

@@ -1,10 +1,6 @@
 // center_sections.c - tagged sections of a center file.
 #include "cluster/shard/center_sections.h"
 #include <errno.h>
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "base/io.h"
 #include "codec/codec.h"
 
@@ -112,9 +108,9 @@ void hki_sections_upgrade(hki_center_file *f) {
 
 // Size of the file now; it may have grown since it was mapped.
 static uint64_t file_size(const hki_center_file *f) {
-    struct stat st;
-    return f->fd >= 0 && fstat(f->fd, &st) == 0 ? (uint64_t)st.st_size
-                                                : f->bytes;
+    uint64_t now;
+    return f->fd >= 0 && hki_file_length(f->fd, "", &now) == HK_OK ? now
+                                                                   : f->bytes;
 }
 
 static hk_status read_range(const hki_center_file *f, uint64_t at,
@@ -245,7 +241,7 @@ static uint64_t find_place(const hki_center_file *f, const hki_section_table *t,
 
 static hk_status write_range(const hki_center_file *f, uint64_t at,
                              const void *bytes, size_t size) {
-    HKI_TRY(hki_center_reserve(f, at + size));
+    HKI_TRY(hki_file_reserve(f->fd, f->path, at + size));
     return hki_file_write_over(f->fd, f->path, at, bytes, size);
 }
 

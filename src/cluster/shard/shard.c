@@ -309,7 +309,7 @@ static hk_status check_plan(hki_shard *s, const hki_shard_options *opt) {
 
 // A file that a machine took down with it may be old in parts.
 static void warn_torn(hki_shard *s) {
-    char boot[40];
+    char boot[HKI_BOOT_ID];
     hki_center_head *const h = s->file.head;
     hki_boot_id(boot);
     s->lost = !h->clean && memcmp(h->boot, boot, sizeof boot) != 0 &&
@@ -364,12 +364,12 @@ static hk_status open_shard(hki_shard *s, const hki_shard_options *opt) {
 // True when the file cannot be trusted and a snapshot can take its place.
 static bool wants_snapshot(const char *path, const char *snapshot) {
     hki_center_file f;
-    if (access(snapshot, R_OK) != 0)
+    if (!hki_path_exists(snapshot))
         return false;
     const hk_status s = hki_center_file_open(&f, path);
     if (s != HK_OK)
         return s == HK_E_NOT_FOUND || s == HK_E_DATA;
-    char boot[40];
+    char boot[HKI_BOOT_ID];
     hki_boot_id(boot);
     const bool torn =
         !f.head->clean && memcmp(f.head->boot, boot, sizeof boot) != 0;

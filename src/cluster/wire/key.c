@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/io.h"
 #include "cluster/wire/frame.h"
 #include "cluster/cluster.h"
 
@@ -62,18 +63,20 @@ hk_status hk_key_save(const hk_key *key, const char *path) {
         n +=
             snprintf(text + n, sizeof text - (size_t)n, "%02x", key->secret[i]);
     text[n++] = '\n';
-    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    const int fd =
+        hki_io()->open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) {
         explicit_bzero(text, sizeof text);
         return io_fail(path, "create");
     }
-    const bool ok = write(fd, text, (size_t)n) == n && fsync(fd) == 0;
+    const bool ok =
+        hki_io()->write(fd, text, (size_t)n) == n && hki_io()->fsync(fd) == 0;
     explicit_bzero(text, sizeof text);
     hk_status s = ok ? HK_OK : io_fail(path, "write");
-    if (close(fd) != 0 && s == HK_OK)
+    if (hki_io()->close(fd) != 0 && s == HK_OK)
         s = io_fail(path, "write");
     if (s != HK_OK)
-        (void)unlink(path);
+        (void)hki_io()->unlink(path);
     return s;
 }
 
@@ -139,13 +142,13 @@ hk_status hk_key_load(const char *path, hk_key *out) {
     char text[256];
     if (path == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "key: path or out is NULL");
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = hki_io()->open(path, O_RDONLY | O_CLOEXEC, 0);
     if (fd < 0)
         return io_fail(path, "open");
     struct stat st;
     const ssize_t n = fstat(fd, &st) == 0 ? read(fd, text, sizeof text) : -1;
     hk_status s = n >= 0 ? HK_OK : io_fail(path, "read");
-    close(fd);
+    hki_io()->close(fd);
     if (s == HK_OK && !is_secret(&st))
         s = hki_fail(
             HK_E_DENIED,
