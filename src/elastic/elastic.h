@@ -7,7 +7,6 @@
 // it (center rule).
 #ifndef HKI_ELASTIC_H
 #define HKI_ELASTIC_H
-#include <pthread.h>
 #include "backend/vector.h"
 #include "base/base.h"
 #include "hooke/elastic.h"
