@@ -301,6 +301,86 @@ static void test_outer_state(void **state) {
     hki_shard_close(s);
 }
 
+// ---- no free slot -----------------------------------------------------------
+
+// Changes of the center itself that hold every undo slot, and change nothing.
+static void hold_slots(hki_shard *s, uint32_t slots[HKI_UNDO_SLOTS]) {
+    const uint32_t self = s->opt.max_workers;
+    const uint64_t tag = hki_load64(&s->file.worker[self].cursor) + 1;
+    s->undo_wait_ns = 1000000;
+    hki_shard_lock_chunk(s, 0);
+    for (uint32_t i = 0; i < HKI_UNDO_SLOTS; i++)
+        assert_ok(hki_undo_open(s, self, tag, 0, 1, &slots[i]));
+    hki_shard_unlock_chunk(s, 0);
+}
+
+static void free_slots(hki_shard *s, const uint32_t slots[HKI_UNDO_SLOTS]) {
+    for (uint32_t i = 0; i < HKI_UNDO_SLOTS; i++)
+        hki_undo_restore(s, slots[i]);
+    assert_int_equal(s->n_free, HKI_UNDO_SLOTS);
+}
+
+// A unit that gets no slot in time has not happened, and may come again.
+static void test_no_free_slot(void **state) {
+    (void)state;
+    hki_shard_options o;
+    options(&o, HK_METHOD_ELASTIC);
+    hki_shard *const s = create(&o);
+    static float d[1024];
+    fill(d, HKI_COUNT(d), 5);
+    const uint32_t ids[] = {1, 2}, last = s->n_dense + 1;
+    const hki_row_batch batch = {.count = 2, .ids = ids, .up = d};
+    uint32_t slots[HKI_UNDO_SLOTS];
+    hki_claim c = join(s, 0);
+    hki_shard_run r = begin(s, &c, 1, HKI_BEGIN_BEFORE | HKI_BEGIN_ROWS, last);
+    for (uint32_t u = 0; u < last; u++) {
+        const bool rows = u == s->n_dense;
+        hold_slots(s, slots);
+        assert_status(rows ? hki_shard_apply_rows(s, &r, u, &batch)
+                           : hki_shard_apply(s, &r, u, d, false),
+                      HK_E_TIMEOUT);
+        assert_non_null(strstr(hk_last_error(), "test: all 8 undo records"));
+        assert_int_equal(s->file.worker[0].cursor, HKI_CURSOR(1, u));
+        free_slots(s, slots);
+        assert_ok(rows ? hki_shard_apply_rows(s, &r, u, &batch)
+                       : hki_shard_apply(s, &r, u, d, false));
+    }
+    for (int64_t i = 0; i < 700; i++)
+        assert_true(s->values[i] == 5);
+    assert_true(*hki_shard_at(s, 0, s->plan.table[0].offset + DIM) == 5);
+    hki_shard_close(s);
+}
+
+// The same for a round: it is closed by the next attempt, and once.
+static void test_no_slot_for_a_round(void **state) {
+    (void)state;
+    hki_shard_options o;
+    options(&o, HK_METHOD_MODEL_AVERAGE);
+    hki_shard *const s = create(&o);
+    static float x[1024];
+    fill(x, HKI_COUNT(x), 3);
+    uint32_t slots[HKI_UNDO_SLOTS];
+    hki_claim c = join(s, 0);
+    hki_shard_run r = begin(s, &c, 1, HKI_BEGIN_ROUND, s->n_chunks);
+    for (uint32_t u = 0; u < s->n_chunks; u++)
+        assert_ok(hki_shard_apply(s, &r, u, x, false));
+    hold_slots(s, slots);
+    assert_status(hki_shard_end(s, &r, &no_wait), HK_E_TIMEOUT);
+    assert_non_null(strstr(hk_last_error(), "test: all 8 undo records"));
+    assert_true(s->values[0] == 0);
+    free_slots(s, slots);
+    const hki_msg_begin again = {.rate = 0.5,
+                                 .flags = HKI_BEGIN_ROUND,
+                                 .first_up = s->n_chunks,
+                                 .last = s->n_chunks};
+    assert_ok(hki_shard_begin(s, &c, 1, &again, &no_wait, &r));
+    assert_ok(hki_shard_end(s, &r, &no_wait));
+    assert_int_equal(hki_round_number(s), 1);
+    for (int64_t i = 0; i < 700; i++)
+        assert_true(s->values[i] == 3);
+    hki_shard_close(s);
+}
+
 // ---- files ------------------------------------------------------------------
 
 static void test_damage(void **state) {
@@ -813,6 +893,8 @@ int main(void) {
         cmocka_unit_test(test_once),
         cmocka_unit_test(test_recovery),
         cmocka_unit_test(test_outer_state),
+        cmocka_unit_test(test_no_free_slot),
+        cmocka_unit_test(test_no_slot_for_a_round),
         cmocka_unit_test(test_damage),
         cmocka_unit_test(test_bad_slot),
         cmocka_unit_test(test_sections),

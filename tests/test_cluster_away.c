@@ -702,6 +702,25 @@ static void test_leave_cut_for_good(void **state) {
     close_scene(&s);
 }
 
+// A worker leaves while another thread, such as the one of the heartbeats, uses
+// its connections: nobody waits, and whoever uses them last frees them.
+static void test_leave_while_used(void **state) {
+    (void)state;
+    scene s;
+    hki_member_link *used;
+    open_scene(&s, "used", false, 60000, 0);
+    hki_remote *const r = hki_remote_of(s.center);
+    assert_ok(hki_member_ref(r, s.m, "test", &used));
+    assert_ok(
+        s.center->ops->leave(s.center, s.m, 0, hki_deadline(PATIENCE_MS)));
+    hki_mutex_lock(&r->lock);
+    assert_null(r->members);
+    assert_true(used->removed && used->refs >= 1);
+    hki_mutex_unlock(&r->lock);
+    hki_member_unref(used);
+    close_scene(&s);
+}
+
 typedef struct waiter {
     scene *s;
     hk_status status;
@@ -1082,6 +1101,7 @@ int main(void) {
         cmocka_unit_test(test_long_requests),
         cmocka_unit_test(test_leave_cut),
         cmocka_unit_test(test_leave_cut_for_good),
+        cmocka_unit_test(test_leave_while_used),
         cmocka_unit_test(test_long_barrier),
         cmocka_unit_test(test_finish),
         cmocka_unit_test(test_board),

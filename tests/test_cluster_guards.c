@@ -553,6 +553,57 @@ static void test_repeated_unit(void **state) {
     close_ground(&g);
 }
 
+// ---- a center that is late --------------------------------------------------
+
+static void exchange_all(void *user) {
+    ground *const g = user;
+    for (size_t i = 0; i < g->n; i++)
+        g->x[i] = 8;
+    assert_ok(exchange(g, g->center, g->m, g->x));
+}
+
+// A center without a free undo slot hangs up on its worker, which comes back
+// and goes on with the same unit.
+static void test_no_undo_slot(void **state) {
+    (void)state;
+    ground g;
+    char folder[64], path[96];
+    const char *at = "inproc:late";
+    hk_center_server_options o;
+    hk_server_info info;
+    hki_thread *worker;
+    uint32_t slots[HKI_UNDO_SLOTS];
+    bed_folder_make(folder);
+    snprintf(path, sizeof path, "%s/center.bin", folder);
+    bed_server_options(&o, &at);
+    o.path = path;
+    open_ground(&g, &o);
+    hki_shard *const shard = atomic_load(&g.server->shard);
+    hki_mutex_lock(&shard->undo_lock);
+    shard->undo_wait_ns = 1000000;
+    hki_mutex_unlock(&shard->undo_lock);
+    hki_shard_lock_chunk(shard, 0);
+    for (uint32_t i = 0; i < HKI_UNDO_SLOTS; i++)
+        assert_ok(
+            hki_undo_open(shard, shard->opt.max_workers, 1, 0, 1, &slots[i]));
+    hki_shard_unlock_chunk(shard, 0);
+    assert_ok(hki_thread_start(exchange_all, &g, -1, "worker", &worker));
+    assert_true(was_logged("all 8 undo records were in use for 0.001 s"));
+    assert_true(was_logged("has to connect again"));
+    hki_shard_lock_chunk(shard, 0);
+    for (uint32_t i = 0; i < HKI_UNDO_SLOTS; i++)
+        hki_undo_restore(shard, slots[i]);
+    hki_shard_unlock_chunk(shard, 0);
+    hki_thread_stop(worker);
+    for (size_t i = 0; i < g.n; i++)
+        assert_true(g.x[i] == 4 && shard->values[i] == 4);
+    assert_ok(hk_center_server_get_info(g.server, &info));
+    for (size_t i = 0; i < HK_REFUSALS; i++)
+        assert_int_equal(info.refused[i], 0);
+    close_ground(&g);
+    bed_folder_remove(folder);
+}
+
 // ---- members who do what they may not ---------------------------------------
 
 // Shared memory is for those who have some.
@@ -1445,6 +1496,7 @@ int main(void) {
         cmocka_unit_test(test_flood),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_repeated_unit),
+        cmocka_unit_test(test_no_undo_slot),
         cmocka_unit_test(test_first_values),
         cmocka_unit_test(test_first_values_bound),
         cmocka_unit_test(test_noise),

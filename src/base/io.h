@@ -141,6 +141,9 @@ hk_status hki_file_reserve(int fd, const char *path, uint64_t bytes);
 // The same in an open file that has its name.
 hk_status hki_file_write_over(int fd, const char *path, uint64_t offset,
                               const void *bytes, size_t size);
+// Makes an open file so long, without holes, if it is shorter or has some: a
+// hole that is mapped ends the process when the disk is full.
+hk_status hki_file_reserve(int fd, const char *path, uint64_t bytes);
 // Gives the file its name; f is freed, also after a failure (nothing of it
 // stays then). durable: fsync before the rename; the folder's fsync is the
 // caller's (hki_sync_folder), once for several files.

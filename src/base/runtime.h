@@ -167,4 +167,12 @@ long hki_process_id(void); // for messages and names
 #define HKI_BOOT_ID 40
 void hki_boot_id(char out[HKI_BOOT_ID]);
 
+// ---- identity ---------------------------------------------------------------
+
+long hki_process_id(void); // for messages and names
+// Of the system's current boot, with NULs behind; all NUL: not known. Memory
+// that was not flushed is lost between two boots.
+#define HKI_BOOT_ID 40
+void hki_boot_id(char out[HKI_BOOT_ID]);
+
 #endif // HKI_RUNTIME_H

@@ -93,6 +93,7 @@ static hk_status start(const hki_shard_options *opt, hki_shard **out) {
     hki_cond_init(&s->changed);
     hki_mutex_init(&s->undo_lock);
     hki_cond_init(&s->undo_free);
+    s->undo_wait_ns = HKI_UNDO_WAIT_MS * INT64_C(1000000);
     s->file.fd = -1;
     s->context = opt->context;
     s->opt = opt->center;

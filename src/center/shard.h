@@ -215,6 +215,7 @@ typedef struct hki_shard {
 
     hki_mutex undo_lock; // guards the list of free slots
     hki_cond undo_free;
+    int64_t undo_wait_ns; // for a free one: HKI_UNDO_WAIT_MS
     uint32_t free_slot[HKI_UNDO_SLOTS], n_free;
 
     hki_mutex lock; // members, first values, barrier, rounds, gate
@@ -366,7 +367,8 @@ const hki_chunk_range *hki_shard_unit(const hki_shard *s,
                                       uint32_t *index);
 // Applies the next unit: n floats for its chunk, or NULL for nothing. volatile
 // memory (shared): read once. HK_E_NOT_FINITE, HK_E_RANGE: refused, nothing
-// has changed.
+// has changed. The same after HK_E_TIMEOUT (hki_undo_open): the unit may come
+// again.
 hk_status hki_shard_apply(hki_shard *s, hki_shard_run *r, uint32_t unit,
                           const float *up, bool shared);
 
@@ -392,8 +394,13 @@ void hki_shard_unlock_chunk(hki_shard *s, uint32_t chunk);
 
 // ---- shard_undo.c -----------------------------------------------------------
 
+// A change holds its slot for as long as it takes to copy and to flush a chunk:
+// whoever gets none in this time has a center whose disk hangs.
+#define HKI_UNDO_WAIT_MS 10000
+
 // Undo slot for a change of a chunk by `worker` (opt.max_workers: the center
-// itself), committed by cursor value `tag`. The chunk is locked.
+// itself), committed by cursor value `tag`. The chunk is locked. HK_E_TIMEOUT:
+// all slots are in use, and nothing has changed.
 hk_status hki_undo_open(hki_shard *s, uint32_t worker, uint64_t tag,
                         uint32_t chunk, uint32_t vectors, uint32_t *slot);
 hk_status hki_undo_open_rows(hki_shard *s, uint32_t worker, uint64_t tag,

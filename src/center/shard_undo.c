@@ -94,13 +94,27 @@ static hk_status sync_covered(const hki_shard *s, uint32_t slot) {
 
 // ---- slots ------------------------------------------------------------------
 
-// Held for the time of one addition: this wait has no deadline.
-static uint32_t take_slot(hki_shard *s) {
-    HKI_LOCKED(&s->undo_lock);
+// The lock is held.
+static hk_status wait_for_slot(hki_shard *s) {
+    const int64_t deadline = hki_now_ns() + s->undo_wait_ns;
     while (s->n_free == 0)
-        hki_cond_wait_forever(&s->undo_free, &s->undo_lock);
+        if (!hki_cond_wait(&s->undo_free, &s->undo_lock, deadline) &&
+            s->n_free == 0)
+            return hki_fail(
+                HK_E_TIMEOUT,
+                "%s: all %d undo records were in use for %.3g s; "
+                "the center's disk hangs, or its machine is overloaded",
+                s->name, HKI_UNDO_SLOTS, 1e-9 * (double)s->undo_wait_ns);
+    return HK_OK;
+}
+
+static hk_status take_slot(hki_shard *s, uint32_t *slot) {
+    HKI_LOCKED(&s->undo_lock);
+    if (s->n_free == 0)
+        HKI_TRY(wait_for_slot(s));
     HKI_ASSERT(s->n_free <= HKI_UNDO_SLOTS);
-    return s->free_slot[--s->n_free];
+    *slot = s->free_slot[--s->n_free];
+    return HK_OK;
 }
 
 static void give_slot(hki_shard *s, uint32_t slot) {
@@ -140,7 +154,7 @@ static hk_status open_slot(hki_shard *s, uint32_t slot, uint64_t tag) {
 hk_status hki_undo_open(hki_shard *s, uint32_t worker, uint64_t tag,
                         uint32_t chunk, uint32_t vectors, uint32_t *slot) {
     HKI_ASSERT(hki_mutex_is_held(&s->chunk_lock[chunk]));
-    *slot = take_slot(s);
+    HKI_TRY(take_slot(s, slot));
     hki_undo_head *const u = head_of(s, *slot);
     hki_store64(&u->tag, 0); // what it held is committed
     hki_shard_probe(s, HKI_POINT_SLOT);
@@ -154,7 +168,7 @@ hk_status hki_undo_open(hki_shard *s, uint32_t worker, uint64_t tag,
 
 hk_status hki_undo_open_rows(hki_shard *s, uint32_t worker, uint64_t tag,
                              const hki_row_batch *rows, uint32_t *slot) {
-    *slot = take_slot(s);
+    HKI_TRY(take_slot(s, slot));
     hki_undo_head *const u = head_of(s, *slot);
     hki_store64(&u->tag, 0);
     hki_shard_probe(s, HKI_POINT_SLOT);

@@ -6,6 +6,8 @@
 // thread was.
 #include "elastic/worker.h"
 
+#define IDLE_MS 3600000 // of the thread, which then looks for a job again
+
 typedef struct job {
     const hki_exchange_kernels *k;
     hki_vector d;
@@ -51,9 +53,9 @@ static void thread_main(void *user) {
     hki_overlap *const o = user;
     hki_mutex_lock(&o->lock);
     for (;;) {
-        // Ends with the handle: idle time has no deadline.
+        // Ends with a job, or with the handle.
         while (o->taken == o->queued && !o->stop)
-            hki_cond_wait_forever(&o->changed, &o->lock);
+            (void)hki_cond_wait(&o->changed, &o->lock, hki_deadline(IDLE_MS));
         if (o->taken == o->queued)
             break;
         HKI_ASSERT(o->taken < o->queued && o->queued <= o->taken + 2);

@@ -5,7 +5,6 @@
 // Threads: every call may be made from any thread.
 #ifndef HKI_MONITOR_H
 #define HKI_MONITOR_H
-#include <pthread.h>
 #include "base/base.h"
 #include "hooke/context.h"
 

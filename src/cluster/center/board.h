@@ -2,7 +2,6 @@
 // cluster.
 #ifndef HKI_BOARD_H
 #define HKI_BOARD_H
-#include <pthread.h>
 #include "cluster/cluster.h"
 
 #define HKI_BOARD_OWN 4 // notes of the run itself

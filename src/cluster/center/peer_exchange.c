@@ -278,15 +278,25 @@ static hk_status apply_rows(stream *x) {
     return hki_shard_apply_rows(x->shard, &x->run, x->in.unit, &rows);
 }
 
+// A center that has no undo record in time hangs up: it is late, not its peer,
+// which connects again and sends the same unit.
+static hk_status hang_up_late(const stream *x, hk_status status) {
+    if (status != HK_E_TIMEOUT)
+        return status;
+    hki_log(x->s->server->context, HK_LOG_WARNING,
+            "%s; %s has to connect again", hk_last_error(), x->s->peer);
+    return HK_E_UNAVAILABLE;
+}
+
 static hk_status finish_in(stream *x) {
     x->has_in = false;
     switch (x->in.type) {
     case HKI_UP:
-        return apply_chunk(x);
+        return hang_up_late(x, apply_chunk(x));
     case HKI_ROWS:
         return answer_rows(x);
     case HKI_ROWS_UP:
-        return apply_rows(x);
+        return hang_up_late(x, apply_rows(x));
     default:
         hki_shard_take_side(x->shard, x->s->encoded, false);
         return HK_OK;

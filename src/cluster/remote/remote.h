@@ -111,7 +111,7 @@ typedef struct hki_member_link {
                                   // join
     uint32_t refs;                // users; guarded by the remote's lock
     uint64_t turn;     // of the heartbeat thread; guarded by the same
-    bool removed;      // somebody waits for the last user; the same
+    bool removed;      // its last user frees it; the same
     hki_mutex lock;    // one user at a time
     hki_link *link;    // per shard
     uint64_t run_id;   // that it joined; 0: one without values
@@ -227,7 +227,7 @@ hk_status hki_member_find(hki_remote *r, hki_member m, const char *what,
 void hki_member_done(hki_member_link *w); // unlocks what find gave
 hk_status hki_member_create(hki_remote *r, hki_member_link **out);
 void hki_member_add(hki_member_link *w); // to the list
-// Takes it off the list, waits until nobody uses it, frees it. Unlocked.
+// Takes it off the list; its last user frees it. Unlocked.
 void hki_member_remove(hki_member_link *w);
 void hki_member_free(hki_member_link *w);
 void hki_heartbeat_main(void *remote);

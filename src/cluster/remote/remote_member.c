@@ -52,6 +52,11 @@ void hki_member_add(hki_member_link *w) {
     r->members = w;
 }
 
+// Is the member free to go? The remote's lock is held.
+static bool is_unused(const hki_member_link *w) {
+    return w->removed && w->refs == 0;
+}
+
 void hki_member_remove(hki_member_link *w) {
     hki_remote *const r = w->remote;
     hki_mutex_lock(&r->lock);
@@ -61,21 +66,31 @@ void hki_member_remove(hki_member_link *w) {
             break;
         }
     w->removed = true;
-    while (w->refs > 0) // the heartbeat thread's attempts have deadlines
-        hki_cond_wait_forever(&r->changed, &r->lock);
+    const bool unused = is_unused(w);
     hki_mutex_unlock(&r->lock);
-    hki_member_free(w);
+    if (unused)
+        hki_member_free(w);
+}
+
+// One use less; true: of a removed member, the last one. The remote's lock is
+// held.
+static bool end_use(hki_member_link *w) {
+    HKI_ASSERT(w->refs > 0);
+    w->refs--;
+    return is_unused(w);
 }
 
 void hki_member_unref(hki_member_link *w) {
     hki_remote *const r = w->remote;
-    HKI_LOCKED(&r->lock);
-    HKI_ASSERT(w->refs > 0);
-    w->refs--;
+    hki_mutex_lock(&r->lock);
+    const bool last = end_use(w);
     // The heartbeat thread sleeps on unless there is something for it to do:
     // waking it after every exchange costs as much as a small exchange does.
-    if (w->removed || atomic_load(&w->away))
+    if (atomic_load(&w->away))
         hki_cond_broadcast(&r->changed);
+    hki_mutex_unlock(&r->lock);
+    if (last)
+        hki_member_free(w);
 }
 
 hk_status hki_member_ref(hki_remote *r, hki_member m, const char *what,
@@ -183,8 +198,11 @@ static void keep_all(hki_remote *r, bool all, uint64_t turn, int64_t *again) {
             *again = HKI_MIN(*again, hki_deadline(20));
         }
         hki_mutex_lock(&r->lock);
-        w->refs--;
-        hki_cond_broadcast(&r->changed);
+        if (end_use(w)) {
+            hki_mutex_unlock(&r->lock);
+            hki_member_free(w);
+            hki_mutex_lock(&r->lock);
+        }
     }
 }
 

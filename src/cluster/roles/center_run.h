@@ -2,7 +2,6 @@
 // when it is over (shard 0 decides), who has to see the end, what is left.
 #ifndef HKI_CENTER_RUN_H
 #define HKI_CENTER_RUN_H
-#include <pthread.h>
 #include <stdatomic.h>
 #include "cluster/center/run_memory.h"
 #include "cluster/center/server.h"
