@@ -3,7 +3,7 @@
 //
 // Reading order: model/model_spec.c (model_fn), workers/input.c (input_fn),
 // workers/engine.c (graphs, plans, sessions), workers/training_workers.c,
-// saved/snapshot.c (checkpoints), run/loop.c (steps and cuts), run/train.c,
+// saved/snapshot.c (checkpoints), run/loop.c (steps and pauses), run/train.c,
 // saved/weights.c, eval/evaluate.c, eval/predict.c, saved/export.c.
 #ifndef HKI_ESTIMATOR_H
 #define HKI_ESTIMATOR_H
@@ -56,7 +56,7 @@ struct hk_estimator {
     hk_element features; // last seen, for export; in feature_arena
     hki_arena feature_arena;
     bool is_training; // a train call is in progress
-    bool at_cut;      // and all its workers but the caller's stand still
+    bool at_pause;    // and all its workers but the caller's stand still
     HKI_LIST(char *) variables;
     char *path; // text handed out last
 };

@@ -1,13 +1,13 @@
 // loop.c - the steps of one train call, by one worker or many.
 //
 // Worker 0 runs on the caller's thread and calls the hooks; the others have
-// threads of their own. A cut is a point at which everybody stands still
+// threads of their own. A pause is a point at which everybody stands still
 // between two steps: what saves or evaluates is done there.
 //
 // Coupled workers (round-robin, synchronous methods) wait for each other's
 // exchanges, so they cannot be stopped just anywhere. The conductor, the
 // lowest worker that runs, is k exchanges far; nobody can have got past
-// exchange k + 1, which needs the conductor. So stops and cuts are set there,
+// exchange k + 1, which needs the conductor. So stops and pauses are set there,
 // and fall on the same step of every worker.
 #include "estimator/estimator.h"
 #include "cluster/cluster.h"
@@ -37,7 +37,7 @@ static void keep_failure(hki_loop *l, const hki_worker *w, hk_status s) {
     hki_loop_stop(l, HK_STOP_HOOK);
 }
 
-// Where a worker is, as cuts count it: exchanges of this call, a period of
+// Where a worker is, as pauses count it: exchanges of this call, a period of
 // steps each. Steps would not do: workers whose data ended in a call before
 // have made fewer than others.
 static int64_t place(const hki_loop *l, const hki_worker *w) {
@@ -46,8 +46,8 @@ static int64_t place(const hki_loop *l, const hki_worker *w) {
                : 0;
 }
 
-// The first cut that nobody can have passed, seen from the conductor.
-static int64_t next_cut(const hki_loop *l, const hki_worker *w) {
+// The first pause that nobody can have passed, seen from the conductor.
+static int64_t next_pause(const hki_loop *l, const hki_worker *w) {
     double tau = 1;
     if (!l->coupled)
         return 0;
@@ -68,7 +68,7 @@ static bool must_stop(hki_loop *l, const hki_worker *w) {
         return true;
     int64_t at = atomic_load(&l->stop_at);
     if (at == NEVER && conducts(l, w)) {
-        at = next_cut(l, w);
+        at = next_pause(l, w);
         atomic_store(&l->stop_at, at);
     }
     return place(l, w) >= at;
@@ -98,79 +98,79 @@ static bool may_step(hki_loop *l, const hki_worker *w) {
     return true;
 }
 
-// ---- cuts -------------------------------------------------------------------
+// ---- pauses -------------------------------------------------------------------
 
-// Those who are slow to wake up do not count at the next cut.
+// Those who are slow to wake up do not count at the next pause.
 static void release(hki_loop *l) {
     HKI_LOCKED(&l->lock);
     atomic_store(&l->pause_at, NEVER);
-    l->e->at_cut = false;
-    l->cut_number++;
+    l->e->at_pause = false;
+    l->pause_number++;
     l->waiting = 0;
     hki_cond_broadcast(&l->changed);
 }
 
-static hk_status do_cuts(hki_loop *l) {
+static hk_status do_tasks(hki_loop *l) {
     hk_status s = HK_OK;
-    l->e->at_cut = true;
-    for (size_t i = 0; i < l->cuts.n && s == HK_OK; i++)
-        s = l->cuts.data[i].fn(l->cuts.data[i].user, &l->runs[0]);
-    l->cuts.n = 0;
+    l->e->at_pause = true;
+    for (size_t i = 0; i < l->tasks.n && s == HK_OK; i++)
+        s = l->tasks.data[i].fn(l->tasks.data[i].user, &l->runs[0]);
+    l->tasks.n = 0;
     return s;
 }
 
-hk_status hki_loop_at_cut(hk_run *run, hki_cut_fn fn, void *user) {
+hk_status hki_loop_at_pause(hk_run *run, hki_pause_fn fn, void *user) {
     hki_loop *const l = run->loop;
-    if (l->crew->n == 1 || l->e->at_cut)
+    if (l->crew->n == 1 || l->e->at_pause)
         return fn(user, run);
-    for (size_t i = 0; i < l->cuts.n; i++)
-        if (l->cuts.data[i].fn == fn && l->cuts.data[i].user == user)
+    for (size_t i = 0; i < l->tasks.n; i++)
+        if (l->tasks.data[i].fn == fn && l->tasks.data[i].user == user)
             return HK_OK;
-    HKI_TRY(HKI_LIST_ROOM(l->cuts));
-    l->cuts.data[l->cuts.n++] = (hki_training_cut){fn, user};
-    // A recorded order knows no cuts: the others might have to wait for one
+    HKI_TRY(HKI_LIST_ROOM(l->tasks));
+    l->tasks.data[l->tasks.n++] = (hki_pause_task){fn, user};
+    // A recorded order knows no pauses: the others might have to wait for one
     // of this worker's exchanges. They are done at the end instead.
     if (l->e->config.center.turn != HK_TURN_RECORDED &&
         atomic_load(&l->pause_at) == NEVER)
-        atomic_store(&l->pause_at, next_cut(l, run->w));
+        atomic_store(&l->pause_at, next_pause(l, run->w));
     return HK_OK;
 }
 
-// waiting + 1 == running: everybody who is not at his end stands at the cut,
+// waiting + 1 == running: everybody who is not at his end stands at the pause,
 // worker 0 included. A worker that ends counts itself out of `running` and
-// wakes worker 0, so a cut is never waited for by someone who is gone.
+// wakes worker 0, so a pause is never waited for by someone who is gone.
 //
 // Worker 0 waits for the others and does what is to be done.
-static hk_status hold_cut(hki_loop *l) {
+static hk_status hold_pause(hki_loop *l) {
     hki_mutex_lock(&l->lock);
     while (l->waiting + 1 < l->running)
         hki_cond_wait_forever(&l->changed, &l->lock);
     hki_mutex_unlock(&l->lock);
-    const hk_status s = do_cuts(l);
+    const hk_status s = do_tasks(l);
     release(l);
     return s;
 }
 
-// The number of the cut tells a wake-up from the opening of this one: by the
+// The number of the pause tells a wake-up from the opening of this one: by the
 // time a slow worker looks, the next may have been set already. pause_at is
 // read again under the lock: worker 0 may have signed off meanwhile.
-static void wait_at_cut(hki_loop *l, const hki_worker *w) {
+static void wait_at_pause(hki_loop *l, const hki_worker *w) {
     HKI_LOCKED(&l->lock);
     if (place(l, w) >= atomic_load(&l->pause_at)) {
-        const uint64_t number = l->cut_number;
+        const uint64_t number = l->pause_number;
         l->waiting++;
         hki_cond_broadcast(&l->changed);
-        while (l->cut_number == number)
+        while (l->pause_number == number)
             hki_cond_wait_forever(&l->changed, &l->lock);
     }
 }
 
-static hk_status pass_cut(hki_loop *l, const hki_worker *w) {
+static hk_status pass_pause(hki_loop *l, const hki_worker *w) {
     if (place(l, w) < atomic_load(&l->pause_at))
         return HK_OK;
     if (w->index == 0)
-        return hold_cut(l);
-    wait_at_cut(l, w);
+        return hold_pause(l);
+    wait_at_pause(l, w);
     return HK_OK;
 }
 
@@ -234,9 +234,9 @@ static hk_status feed(hki_loop *l, hki_worker *w, hk_run *run, int64_t *batch) {
 static hk_status train_batch(hki_loop *l, hki_worker *w, int64_t batch) {
     int stop = 0;
     const hk_status s = hk_trainer_step(w->trainer, &stop);
-    if (s == HK_E_NOT_FINITE && !w->info->applied && hki_rail_is_left(w))
-        return hki_rail_go_back(w);
-    (void)hki_rail_failed(w, s);
+    if (s == HK_E_NOT_FINITE && !w->info->applied && hki_guard_is_left(w))
+        return hki_guard_go_back(w);
+    (void)hki_guard_explain(w, s);
     w->is_nan = s == HK_E_NOT_FINITE && l->nan_policy == HK_NAN_STOP;
     if (s == HK_OK && stop)
         hki_loop_stop(l, HK_STOP_HOOK);
@@ -336,7 +336,7 @@ static bool take_ticket(hki_loop *l) {
 
 static hk_status steps(hki_loop *l, hki_worker *w, hk_run *run) {
     for (;;) {
-        HKI_TRY(pass_cut(l, w));
+        HKI_TRY(pass_pause(l, w));
         if (!may_step(l, w) || !take_ticket(l))
             return HK_OK;
         hk_status s = one_step(l, w, run);
@@ -373,12 +373,12 @@ static hk_status start_together(hki_loop *l, hki_worker *w, hk_run *run) {
         return HK_OK; // the others' fault; the loop stops at once
     hki_mutex_lock(&l->hook_lock);
     if (w->index == 0)
-        l->e->at_cut = true;
+        l->e->at_pause = true;
     s = hki_hooks_call(&l->hooks, HKI_HOOK_SESSION, run);
     hki_mutex_unlock(&l->hook_lock);
     if (w->index == 0) {
         hki_mutex_lock(&l->lock);
-        l->e->at_cut = false;
+        l->e->at_pause = false;
         l->is_open = true;
         l->started_ns = hki_now_ns();
         hki_cond_broadcast(&l->changed);
@@ -416,7 +416,7 @@ static hk_status leave(const hki_loop *l, hki_worker *w, const char *why) {
 // elsewhere does so whenever it ends well. Nobody waits for a worker that goes:
 // at a center in this process it rests, whatever it ends of, until all are at
 // their end. To leave would take a turn of its own, and who has that to give
-// may stand at a cut. Elsewhere one that ended well stays until the last
+// may stand at a pause. Elsewhere one that ended well stays until the last
 // checkpoint has seen the center, which might be gone once everybody has left;
 // but not in rounds, where those of its own process, whose end it waits for,
 // would wait for it.
@@ -428,9 +428,9 @@ static hk_status part(hki_loop *l, hki_worker *w, hk_status s,
     const bool rounds = l->crew->center->method->flags & HKI_METHOD_ROUND;
     const bool well = s == HK_OK || ended;
     hk_status last = HK_OK;
-    // Its last exchange may be the first behind a cut.
+    // Its last exchange may be the first behind a pause.
     if (l->coupled && ended)
-        last = pass_cut(l, w);
+        last = pass_pause(l, w);
     if (last == HK_OK && (is_remote ? well && !rounds : ended))
         last = last_exchange(l, w, rounds);
     if (well && last == HK_OK && hki_borrowed_is_open(&intake_of(l, w)->lent)) {
@@ -467,7 +467,7 @@ static hk_status leave_all(hki_loop *l, const hki_fault *fault) {
 }
 
 // The lowest worker that still runs conducts; worker 0 gone, nobody opens a
-// cut any more.
+// pause any more.
 static void sign_off(hki_loop *l, const hki_worker *w) {
     HKI_LOCKED(&l->lock);
     l->runs[w->index].is_running = false;
@@ -478,7 +478,7 @@ static void sign_off(hki_loop *l, const hki_worker *w) {
     atomic_store(&l->conductor, next);
     if (w->index == 0) {
         atomic_store(&l->pause_at, NEVER);
-        l->cut_number++;
+        l->pause_number++;
         l->waiting = 0;
     }
     hki_cond_broadcast(&l->changed);
@@ -550,7 +550,7 @@ static void prepare(hki_loop *l) {
         r->global_step = atomic_load(&l->e->global_step);
         w->report = (hk_worker_report){.local_step = w->steps,
                                        .exchanges = w->report.exchanges,
-                                       .railed = (uint32_t)w->rail.times,
+                                       .railed = (uint32_t)w->guard.times,
                                        .running = 1};
     }
     l->running = c->n;
@@ -571,7 +571,7 @@ static void look_at_end(hki_loop *l) {
         atomic_store(&l->reason, HK_STOP_DATA);
 }
 
-// What was waiting for a cut, then the hooks' end.
+// What was waiting for a pause, then the hooks' end.
 static hk_status finish(hki_loop *l) {
     hk_run *const run = &l->runs[0];
     hk_center_info info;
@@ -580,7 +580,7 @@ static hk_status finish(hki_loop *l) {
         raise_global(l->e, info.global_step);
     run->global_step = atomic_load(&l->e->global_step);
     look_at_end(l);
-    HKI_TRY(do_cuts(l));
+    HKI_TRY(do_tasks(l));
     return hki_hooks_call(&l->hooks, HKI_HOOK_END, run);
 }
 

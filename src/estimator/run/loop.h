@@ -1,13 +1,13 @@
-// loop.h - one train call: its workers, its cuts, its end.
+// loop.h - one train call: its workers, its pauses, its end.
 #ifndef HKI_ESTIMATOR_LOOP_H
 #define HKI_ESTIMATOR_LOOP_H
 #include "estimator/run/run_context.h"
 
-typedef hk_status (*hki_cut_fn)(void *user, hk_run *run);
-typedef struct hki_training_cut {
-    hki_cut_fn fn;
+typedef hk_status (*hki_pause_fn)(void *user, hk_run *run);
+typedef struct hki_pause_task {
+    hki_pause_fn fn;
     void *user;
-} hki_training_cut;
+} hki_pause_task;
 
 // One train call. The first fields are set before the threads start and only
 // read by them; atomics may be looked at between any two steps; the rest is
@@ -35,17 +35,17 @@ typedef struct hki_loop {
     hki_cond changed;
     bool is_open;            // steps may begin
     uint32_t running, ready; // workers: not at their end, at the start
-    uint32_t waiting;        // at the cut
-    uint64_t cut_number;     // cuts that were opened again
+    uint32_t waiting;        // at the pause
+    uint64_t pause_number;   // pauses that were opened again
     atomic_uint conductor;   // lowest worker that runs
     hki_fault fault;         // the first one
     bool has_saver;          // a hook that saves has taken the call's listeners
-    HKI_LIST(hki_training_cut) cuts; // to be done at the next cut; worker 0's
+    HKI_LIST(hki_pause_task) tasks; // to be done at the next pause; worker 0's
 } hki_loop;
 
 hk_status hki_loop_run(hki_loop *l);
 // Does fn once all workers stand still: now, with a single one.
-hk_status hki_loop_at_cut(hk_run *run, hki_cut_fn fn, void *user);
+hk_status hki_loop_at_pause(hk_run *run, hki_pause_fn fn, void *user);
 void hki_loop_stop(hki_loop *l, hk_stop_reason reason);
 
 #endif // HKI_ESTIMATOR_LOOP_H

@@ -211,7 +211,7 @@ static void loop_deinit(hki_loop *l) {
     for (uint32_t i = 0; l->runs != NULL && i < l->crew->n; i++)
         hki_runctx_deinit(&l->runs[i]);
     hki_free(l->runs);
-    hki_free(l->cuts.data);
+    hki_free(l->tasks.data);
     hki_mutex_deinit(&l->lock);
     hki_mutex_deinit(&l->hook_lock);
     hki_cond_deinit(&l->changed);
@@ -235,7 +235,7 @@ static hk_status run_loop(hki_loop *l, hk_train_result *r) {
     const uint64_t before = count_exchanges(l->crew);
     e->is_training = true;
     const hk_status s = hki_loop_run(l);
-    e->is_training = e->at_cut = false;
+    e->is_training = e->at_pause = false;
     r->global_step = hki_global_step(e);
     r->steps = atomic_load(&l->steps);
     r->examples = atomic_load(&l->examples);

@@ -122,8 +122,8 @@ static hk_status insert_callbacks(hki_crew *c, hki_worker *w) {
         HKI_TRY(hk_trainer_insert(w->trainer, m->inserts.data[i].point,
                                   m->inserts.data[i].fn,
                                   m->inserts.data[i].user));
-    if (hki_rail_watches(w))
-        HKI_TRY(hki_rail_insert(w));
+    if (hki_guard_watches(w))
+        HKI_TRY(hki_guard_insert(w));
     if (c->ema == NULL || w->index != 0)
         return HK_OK;
     if (c->ema_with_step)

@@ -7,7 +7,7 @@
 #include "hooke/rates.h"
 #include "estimator/workers/engine.h"
 #include "estimator/workers/crew_rates.h"
-#include "estimator/workers/rail.h"
+#include "estimator/workers/guard.h"
 #include "optim/optim.h"
 #include "train/train.h"
 
@@ -29,7 +29,7 @@ struct hki_worker {
     bool resume;              // its part of the checkpoint is still to be read
     bool resume_tied;         // and it was joined when that was made
     uint64_t scalars_seen;    // version of the run-time scalars in force
-    hki_rail rail;
+    hki_guard guard;
     hk_worker_report report; // under the crew's lock
 };
 
