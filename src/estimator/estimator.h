@@ -3,7 +3,7 @@
 //
 // Reading order: model/model_spec.c (model_fn), workers/input.c (input_fn),
 // workers/engine.c (graphs, plans, sessions), workers/training_workers.c,
-// saved/snapshot.c (checkpoints), run/loop.c (steps and pauses), run/train.c,
+// saved/snapshot.c (checkpoints), run/loop.c (the training loop), run/train.c,
 // saved/weights.c, eval/evaluate.c, eval/predict.c, saved/export.c.
 #ifndef HKI_ESTIMATOR_H
 #define HKI_ESTIMATOR_H

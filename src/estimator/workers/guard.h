@@ -1,4 +1,5 @@
-// guard.h - a worker that diverges goes back to the center.
+// guard.h - the divergence guard: a worker that diverges goes back to the
+// center.
 #ifndef HKI_ESTIMATOR_GUARD_H
 #define HKI_ESTIMATOR_GUARD_H
 #include "hooke/estimator.h"
@@ -20,16 +21,25 @@ typedef struct hki_guard {
 
 bool hki_guard_watches(const hki_worker *w); // several workers, and not off
 bool hki_guard_is_left(const hki_worker *w); // and there is a time left
-// Looks at the worker's steps, before the center gets to see them: the step
-// fails with HK_E_NOT_FINITE, or goes back by itself.
-hk_status hki_guard_insert(hki_worker *w);
-// After such a failure, whose message it logs: values from the center, no
+
+// The three checks of a step, in order; each returns HK_OK for a worker that
+// the guard does not watch. The first two return HK_E_NOT_FINITE for a worker
+// that has diverged, before its step is made.
+hk_status hki_guard_check_loss(hki_worker *w);
+// Before the inner step: values that an exchange in the paper's order gives.
+hk_status hki_guard_check_before(hki_worker *w);
+// After the inner step: values that an exchange in TensorFlow's order gives.
+// The step counts. A worker that has diverged goes back by itself;
+// HK_E_NOT_FINITE when no time is left.
+hk_status hki_guard_check_after(hki_worker *w);
+
+// After such an error, whose message it logs: values from the center, no
 // slots, half the rate. HK_E_NOT_FINITE when the center is no better.
 hk_status hki_guard_go_back(hki_worker *w);
-// s, of a step that failed: with a further word when no time is left.
+// s, of a step that failed. If no time is left, the error message explains it.
 hk_status hki_guard_explain(const hki_worker *w, hk_status s);
 void hki_guard_resume(hki_worker *w); // after a restore: the rate
-// HK_E_NOT_FINITE that says what to change.
+// HK_E_NOT_FINITE with a message that names what to change.
 hk_status hki_guard_center_lost(const hki_worker *w, const char *what);
 
 #endif // HKI_ESTIMATOR_GUARD_H
