@@ -14,6 +14,7 @@
 #include "estimator/saved/weights.h"
 #include "estimator/workers/input.h"
 #include "estimator/workers/scalars.h"
+#include "hooke/roles.h"
 #include "hooke/train_and_evaluate.h"
 
 struct hk_estimator {
@@ -33,6 +34,8 @@ struct hk_estimator {
     } counts;
 
     hki_crew *crew; // NULL before training
+    hk_role_worker
+        *role; // in a cluster, of config.center_addresses; NULL: none
     atomic_llong global_step;
     bool restored; // the newest checkpoint was looked for
     hk_saver *saver;

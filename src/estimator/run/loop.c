@@ -5,13 +5,14 @@
 // in the three functions below it:
 //
 //     train_worker   pause (checkpoint, evaluation, summaries), stop, step
-//     make_step      scalars, batch, hooks, train_batch, counters, hooks
+//     make_step      scalars, batch, hooks, train_batch, counters, report to
+//                    the center, hooks
 //     train_batch    rates, forward and backward, divergence guard, gradient
 //                    processing, inner step, exchange, averages
 //
 // pauses.c says where workers pause and stop, membership.c how a worker enters
 // the loop and leaves it. train/trainer.c has the stages of train_batch.
-#include "estimator/run/loop.h"
+#include "estimator/run/cluster_role.h"
 #include "estimator/saved/snapshot.h"
 
 // ---- one batch --------------------------------------------------------------
@@ -134,6 +135,8 @@ static hk_status make_step(hki_loop *l, hki_worker *w, hk_run *run) {
     }
     count_step(l, w, run);
     report_step(l, w);
+    if (l->e->role != NULL && hki_loop_is_conductor(l, w))
+        HKI_TRY(hki_role_step(l, w, run));
     return has_hooks ? call_hooks(l, run, hki_runctx_after) : HK_OK;
 }
 

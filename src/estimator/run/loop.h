@@ -33,6 +33,7 @@ typedef struct hki_loop {
     atomic_llong steps, examples;
     atomic_bool stop;
     atomic_int reason;     // hk_stop_reason
+    hk_run_end run_end;    // in a cluster; the conductor's
     atomic_llong stop_at;  // coupled: exchange at which all stop
     atomic_llong pause_at; // exchange at which all pause; INT64_MAX: none
     hki_mutex hook_lock;   // one hook at a time
@@ -71,6 +72,8 @@ void hki_loop_sign_off(hki_loop *l, const hki_worker *w);
 void hki_loop_stop(hki_loop *l, hk_stop_reason reason);
 // The same after an error of this worker; the first error stays.
 void hki_loop_fail(hki_loop *l, const hki_worker *w, hk_status s);
+// Whether w is the lowest worker that still runs.
+bool hki_loop_is_conductor(const hki_loop *l, const hki_worker *w);
 // Whether no limit and no request ends training before the worker's next step.
 bool hki_loop_may_step(hki_loop *l, const hki_worker *w);
 // Sets the reason unless there is one; workers stop by themselves.

@@ -1,6 +1,6 @@
 // membership.c - how a worker enters the training loop, waits for data that a
 // center leases, and leaves the loop.
-#include "estimator/run/loop.h"
+#include "estimator/run/cluster_role.h"
 #include "cluster/cluster.h"
 #include "estimator/saved/snapshot.h"
 
@@ -142,7 +142,9 @@ hk_status hki_loop_leave(hki_loop *l, hki_worker *w, hk_status s,
     if (!w->joined)
         return HK_OK;
     const bool well = s == HK_OK || s == HK_E_END;
-    const hk_status last = report_last_steps(l, w, s);
+    hk_status last = report_last_steps(l, w, s);
+    if (last == HK_OK && s == HK_E_END)
+        last = hki_role_done(l, w);
     const bool stays =
         l->crew->center->ops->rest != NULL ||
         (well && last == HK_OK && (!has_rounds(l) || l->crew->n == 1));

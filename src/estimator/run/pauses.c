@@ -34,7 +34,7 @@ static int64_t find_next_place(const hki_loop *l, const hki_worker *w) {
     return find_place(l, w) + (int64_t)period;
 }
 
-static bool is_conductor(const hki_loop *l, const hki_worker *w) {
+bool hki_loop_is_conductor(const hki_loop *l, const hki_worker *w) {
     return atomic_load(&l->conductor) == w->index;
 }
 
@@ -69,23 +69,30 @@ static bool must_stop(hki_loop *l, const hki_worker *w) {
     if (!l->coupled)
         return true;
     int64_t at = atomic_load(&l->stop_at);
-    if (at == NEVER && is_conductor(l, w)) {
+    if (at == NEVER && hki_loop_is_conductor(l, w)) {
         at = find_next_place(l, w);
         atomic_store(&l->stop_at, at);
     }
     return find_place(l, w) >= at;
 }
 
+// In a cluster that this estimator has connected to, the limits of the run
+// count, which hki_role_step looks at.
 static bool has_reached_global_step(const hki_loop *l, const hki_worker *w) {
     return l->opt.max_steps > 0 && w->elastic != NULL && !l->crew->own_center &&
+           l->e->role == NULL &&
            hki_elastic_global_step(w->elastic) >= l->opt.max_steps;
+}
+
+static bool has_reached_time(const hki_loop *l) {
+    return l->opt.max_seconds > 0 && l->e->role == NULL &&
+           (double)(hki_now_ns() - l->started_ns) * 1e-9 >= l->opt.max_seconds;
 }
 
 bool hki_loop_may_step(hki_loop *l, const hki_worker *w) {
     if (hk_stop_requested(l->e->ctx))
         hki_loop_stop(l, HK_STOP_REQUESTED);
-    if (l->opt.max_seconds > 0 &&
-        (double)(hki_now_ns() - l->started_ns) * 1e-9 >= l->opt.max_seconds)
+    if (has_reached_time(l))
         hki_loop_stop(l, HK_STOP_TIME);
     if (must_stop(l, w))
         return false;

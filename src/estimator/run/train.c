@@ -1,5 +1,6 @@
 // train.c - the train call: its options, what it starts from, its hooks.
 #include "estimator/estimator.h"
+#include "estimator/run/cluster_role.h"
 #include "estimator/run/loop.h"
 #include "estimator/saved/snapshot.h"
 #include <math.h>
@@ -7,8 +8,9 @@
 HKI_OPTIONS(hk_train_options, n_listeners)
 
 const char *hk_stop_reason_name(hk_stop_reason r) {
-    static const char *const names[] = {"none", "steps",     "data", "time",
-                                        "hook", "requested", "nan",  "done"};
+    static const char *const names[] = {"none", "steps", "data",
+                                        "time", "hook",  "requested",
+                                        "nan",  "done",  "center"};
     return (unsigned)r < HKI_COUNT(names) ? names[r] : "unknown";
 }
 
@@ -76,6 +78,7 @@ hk_status hki_train_prepare(hk_estimator *e, const hk_source *in,
     hk_spec *m;
     const hk_element *first = NULL;
     int64_t batch;
+    HKI_TRY(hki_role_open(e, in));
     HKI_TRY(hki_snapshot_open(e));
     HKI_TRY(hki_intakes_open(e, in, epochs));
     const hk_element *const data = hk_dataset_spec(e->intakes.at[0].dataset);
@@ -227,7 +230,7 @@ static hk_status open_workers(hki_loop *l) {
     HKI_TRY(create_runs(l));
     HKI_TRY(add_hooks(l));
     l->exchanges_before = count_exchanges(l->crew);
-    return HK_OK;
+    return hki_role_begin(e, &l->opt);
 }
 
 // What the call starts from. Without a step to make, *reason says why.
@@ -235,9 +238,10 @@ static hk_status open_loop(hki_loop *l, const hk_source *in,
                            hk_stop_reason *reason) {
     hk_estimator *const e = l->e;
     const int64_t most = l->opt.max_steps;
+    HKI_TRY(hki_role_open(e, in));
     HKI_TRY(hki_snapshot_open(e));
     l->start_global = hki_global_step(e);
-    if (most > 0 && l->start_global >= most) {
+    if (most > 0 && l->start_global >= most && e->role == NULL) {
         hki_log(
             e->ctx, HK_LOG_INFO,
             "training is complete: global step %lld has reached max_steps %lld",
@@ -326,6 +330,8 @@ hk_status hk_estimator_train(hk_estimator *e, const hk_source *input,
         s = hki_loop_run(&l);
         e->is_training = e->at_pause = false;
         fill_result(&l, &r);
+        if (s == HK_OK)
+            s = hki_role_leave(e, l.run_end);
     }
     close_loop(&l);
     HKI_TRY(finish_files(e, s));
