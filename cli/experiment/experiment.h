@@ -66,7 +66,7 @@ typedef struct settings {
 } settings;
 
 // The place in a cluster that settings_read puts into the run config.
-void settings_cluster(const hk_cluster_info *info);
+void settings_cluster(const hk_cluster_config *config);
 int settings_read(const experiment *x, const cli_args *a, settings *s);
 // What a tree says about an optimizer, over what is there.
 void settings_rule(const tree *t, hk_optimizer_options *o);
@@ -95,8 +95,9 @@ void device_tell_cpu(const hk_run_config *c);
 // lines with a first column of so many characters, or JSON.
 void device_print(int width);
 void device_json(FILE *f);
-// The worker's seat at a center elsewhere.
-void settings_join(settings *s, hk_center *center);
+// The index of a cluster's worker and the addresses of its centers, once the
+// rates of the run are known; other processes stay as they are.
+void settings_join(settings *s);
 
 // model_fn of the layers; the estimator's user data is a model_user.
 typedef struct model_user {
@@ -170,9 +171,6 @@ int job_open_trained(const cli_args *a, job **out);
 // The sets that --weights names; without it *out stays as it is.
 hk_status chosen_weights(const cli_args *a, hk_weights *out);
 void job_stop(job *j); // ends the estimator, before job_close
-// Makes the estimator anew, with settings that have changed since. Graphs and
-// plans are the context's and stay.
-int job_renew(job *j);
 // The options its estimator was made with; they live as long as the job.
 void job_estimator_options(job *j, hk_estimator_options *out);
 

@@ -104,7 +104,10 @@ int job_open(const cli_args *a, const char *operand, bool learn, job **out) {
     failed = make_canned(j);
     if (failed)
         return failed;
-    failed = job_renew(j);
+    settings_join(&j->s);
+    hk_estimator_options o;
+    job_estimator_options(j, &o);
+    failed = cli_status(hk_estimator_create(j->ctx, &o, &j->e));
     if (!failed)
         *out = j;
     return failed;
@@ -136,14 +139,6 @@ int job_variant(const cli_args *a, const job *j, tree *root, job **out) {
     if (!failed)
         *out = v;
     return failed;
-}
-
-int job_renew(job *j) {
-    hk_estimator_options o;
-    job_estimator_options(j, &o);
-    hk_estimator_destroy(j->e);
-    j->e = NULL;
-    return cli_status(hk_estimator_create(j->ctx, &o, &j->e));
 }
 
 // Is there a checkpoint, and does --data make sense?

@@ -5,6 +5,7 @@
 
 // Set once, before the job is opened.
 static hk_cluster_info place;
+static char *centers; // addresses of its centers; NULL: not known
 
 // ---- names ------------------------------------------------------------------
 
@@ -307,8 +308,22 @@ static int read_params(const tree *t, settings *s) {
     return cli_status(status);
 }
 
-void settings_cluster(const hk_cluster_info *info) {
-    place = *info;
+// The addresses of all centers, separated by commas; NULL: none is known.
+static char *list_centers(const hk_cluster_config *config) {
+    char *list = NULL;
+    for (uint32_t i = 0; i < place.n_centers; i++) {
+        const char *address = hk_cluster_config_address(config, "ps", i);
+        char *longer =
+            list ? cli_printf("%s,%s", list, address) : cli_strdup(address);
+        free(list);
+        list = longer;
+    }
+    return list;
+}
+
+void settings_cluster(const hk_cluster_config *config) {
+    hk_cluster_config_get_info(config, &place);
+    centers = list_centers(config);
 }
 
 // A process of a cluster has one worker; the chief writes what is written
@@ -324,9 +339,13 @@ static void put_in_cluster(settings *s) {
     c->elastic = &s->elastic;
 }
 
-void settings_join(settings *s, hk_center *center) {
+void settings_join(settings *s) {
     hk_run_config *c = &s->config;
-    c->center = center;
+    const bool trains =
+        place.task == HK_TASK_WORKER || place.task == HK_TASK_CHIEF;
+    if (!trains || !centers)
+        return;
+    c->center_addresses = centers;
     c->first_worker =
         place.worker_id < 0 ? UINT32_MAX : (uint32_t)place.worker_id;
     c->all_workers = place.n_workers;

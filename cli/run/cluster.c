@@ -329,8 +329,8 @@ static int join(const cli_args *a, job *j, const hk_cluster_config *config,
     if (failed)
         return failed;
     l->steps = hk_role_worker_steps(l->w);
-    settings_join(&j->s, hk_role_worker_center(l->w));
-    return job_renew(j);
+    return cli_status(
+        hk_estimator_set_center(j->e, hk_role_worker_center(l->w)));
 }
 
 static int train_linked(const cli_args *a, job *j, const hk_source *data,
@@ -458,7 +458,7 @@ int role_worker(const cli_args *a, const hk_cluster_config *config) {
     hk_cluster_config_get_info(config, &info);
     cli_set_role(info.task_type, info.task_index);
     job *j;
-    settings_cluster(&info);
+    settings_cluster(config);
     int failed = job_open(a, cli_operand(a, 0), true, &j);
     if (failed)
         return failed;
@@ -553,7 +553,7 @@ int role_evaluator(const cli_args *a, const hk_cluster_config *config) {
     hk_cluster_info info;
     hk_cluster_config_get_info(config, &info);
     cli_set_role("evaluator", info.task_index);
-    settings_cluster(&info);
+    settings_cluster(config);
     CLI_SCOPED(job_close_at) job *j = NULL;
     CLI_TRY(job_open(a, cli_operand(a, 0), true, &j));
     return observe(a, j, config);

@@ -130,7 +130,9 @@ typedef enum hk_stop_reason {
     HK_STOP_HOOK = 4,      // a hook, a listener or early stopping
     HK_STOP_REQUESTED = 5, // hk_request_stop
     HK_STOP_NAN = 6,       // HK_NAN_STOP
-    HK_STOP_DONE = 7       // max_steps had been reached before
+    HK_STOP_DONE = 7,      // max_steps had been reached before
+    HK_STOP_CENTER = 8     // the center has ended the run, by a metric or
+                           // because hk_center_finish was called
 } hk_stop_reason;
 HK_API const char *hk_stop_reason_name(hk_stop_reason r); // "steps"...
 
@@ -145,9 +147,10 @@ typedef struct hk_train_result {
 } hk_train_result;
 
 // Trains. opt NULL: until the data ends. result: NULL allowed. With steps and
-// max_steps both given: HK_E_INVALID_ARG. With a model_dir the newest
-// checkpoint is restored first (once in the life of e), and the folder is
-// locked until e is destroyed: HK_E_EXISTS when another process trains there.
+// max_steps both given: HK_E_INVALID_ARG. With config.center_addresses the
+// first call connects to the center. With a model_dir the newest checkpoint is
+// restored first (once in the life of e), and the folder is locked until e is
+// destroyed: HK_E_EXISTS when another process trains there.
 HK_API hk_status hk_estimator_train(hk_estimator *e, const hk_source *input,
                                     const hk_train_options *opt,
                                     hk_train_result *result);
@@ -287,6 +290,7 @@ HK_API void hk_predictor_destroy(hk_predictor *p); // NULL is allowed
 HK_API hk_status hk_estimator_layout(hk_estimator *e, const hk_source *input,
                                      hk_layout **out);
 // A center elsewhere, as config.center, before the first train call; borrowed.
+// It comes before config.center_addresses, which training then does not use.
 HK_API hk_status hk_estimator_set_center(hk_estimator *e, hk_center *center);
 // Gives the model values (the layout's n floats; side may be NULL) that came
 // from elsewhere, to evaluate or export them. input: as for training.

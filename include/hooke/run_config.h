@@ -6,12 +6,19 @@
 //     hk_run_config_init(&c, sizeof c);
 //     c.model_dir = "run";
 //     c.workers = 4; // elastic averaging
+//
+// or, for one of four processes with a center at an address:
+//
+//     c.center_addresses = "host:2222";
+//     c.first_worker = 3; // 0 to 3
+//     c.all_workers = 4;
 #ifndef HOOKE_RUN_CONFIG_H
 #define HOOKE_RUN_CONFIG_H
 #include <stddef.h>
 #include <stdint.h>
 #include "hooke/backend.h"
 #include "hooke/ckpt.h"
+#include "hooke/cluster.h"
 #include "hooke/context.h"
 #include "hooke/data.h"
 #include "hooke/divide.h"
@@ -112,11 +119,14 @@ typedef struct hk_run_config {
     const hk_elastic_options *elastic; // copied; NULL: the spec's, or the
                                        // paper's rates after the step
     const hk_center_options *center_options; // copied; NULL: defaults
-    hk_center *center;     // a given (remote) one; borrowed. NULL: own
-    uint32_t first_worker; // id of the first worker here, with a given center
-    uint32_t all_workers;  // over all processes; 0: workers
-    uint32_t not_chief;    // 1: writes no checkpoints and summaries
-    uint32_t telemetry;    // of the workers; default 1: distance and cosine
+    hk_center *center; // a given (remote) one; borrowed. NULL: own
+    // With a center in other processes: the id of the first worker here,
+    // UINT32_MAX: the center assigns one to a single worker; and the number of
+    // workers in all processes, 0: workers.
+    uint32_t first_worker;
+    uint32_t all_workers;
+    uint32_t not_chief; // 1: writes no checkpoints and summaries
+    uint32_t telemetry; // of the workers; default 1: distance and cosine
 
     const hk_ema_options *ema; // copied; NULL: the spec's, or none
     hk_ema_source ema_source;
@@ -135,6 +145,19 @@ typedef struct hk_run_config {
     // The longest period that rates may choose: the steps of a worker, in a run
     // that is shorter than theirs. 0: no bound.
     int64_t most_period;
+
+    // A center in other processes, which training connects to by itself, in the
+    // place of `center`: the addresses of all its shards in order, separated by
+    // commas, as hooke/cluster.h has them; copied. The process is then a worker
+    // of a cluster (hooke/roles.h): max_steps and max_seconds of a train call
+    // are limits of the whole run unless the center has its own, the center
+    // gets reports, and training ends with the run.
+    const char *center_addresses;
+    const char *center_key; // file of the cluster key; copied; NULL: no key
+    // Compression, deadlines and the like of this connection; its addresses and
+    // key are the ones above, its context is the estimator's. Copied; NULL:
+    // defaults.
+    const hk_connect_options *connect;
 } hk_run_config;
 
 HK_API void hk_run_config_init(hk_run_config *c, size_t struct_size);

@@ -12,6 +12,7 @@
 #include "hooke/center_server.h"
 #include "hooke/cluster.h"
 #include "hooke/ranges.h"
+#include "hooke/roles.h"
 
 // The text of a key file; `what` names it in messages.
 hk_status hki_key_parse(const char *text, size_t size, const char *what,
@@ -68,6 +69,13 @@ bool hki_center_reachable(const hk_center *c);
 // What the worker of this id tells about itself from now on.
 hk_status hki_center_report(hk_center *c, int32_t worker,
                             const hk_worker_news *report);
+
+// The worker begins to train, for the first time or again after
+// hk_role_worker_leave, with these limits (NULL: none) instead of those before.
+hk_status hki_role_worker_begin(hk_role_worker *w, const hk_run_limits *limits);
+// The data of this worker of the process is used up, and it has not left yet.
+// Any thread may call this; a center that is away is not a failure.
+hk_status hki_role_worker_done(hk_role_worker *w, int32_t worker);
 
 // The worker of this id has failed: its LEAVE says why. Nothing happens at
 // centers of this process.

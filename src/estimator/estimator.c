@@ -105,6 +105,7 @@ void hk_estimator_destroy(hk_estimator *e) {
     hki_intakes_close(&e->intakes);
     hki_positions_deinit(e);
     hki_crew_destroy(e->crew);
+    hk_role_worker_close(e->role); // after the workers tied to its center
     hk_ckpt_close(e->ckpt);
     hk_saver_destroy(e->saver);
     (void)hk_event_close(e->events);

@@ -3,7 +3,7 @@
 //
 // Reading order: model/model_spec.c (model_fn), workers/input.c (input_fn),
 // workers/engine.c (graphs, plans, sessions), workers/training_workers.c,
-// saved/snapshot.c (checkpoints), run/loop.c (steps and cuts), run/train.c,
+// saved/snapshot.c (checkpoints), run/loop.c (the training loop), run/train.c,
 // saved/weights.c, eval/evaluate.c, eval/predict.c, saved/export.c.
 #ifndef HKI_ESTIMATOR_H
 #define HKI_ESTIMATOR_H
@@ -14,6 +14,7 @@
 #include "estimator/saved/weights.h"
 #include "estimator/workers/input.h"
 #include "estimator/workers/scalars.h"
+#include "hooke/roles.h"
 #include "hooke/train_and_evaluate.h"
 
 struct hk_estimator {
@@ -33,6 +34,8 @@ struct hk_estimator {
     } counts;
 
     hki_crew *crew; // NULL before training
+    hk_role_worker
+        *role; // in a cluster, of config.center_addresses; NULL: none
     atomic_llong global_step;
     bool restored; // the newest checkpoint was looked for
     hk_saver *saver;
@@ -56,7 +59,7 @@ struct hk_estimator {
     hk_element features; // last seen, for export; in feature_arena
     hki_arena feature_arena;
     bool is_training; // a train call is in progress
-    bool at_cut;      // and all its workers but the caller's stand still
+    bool at_pause;    // and all its workers but the caller's stand still
     HKI_LIST(char *) variables;
     char *path; // text handed out last
 };

@@ -6,7 +6,6 @@ typedef struct insertion {
     hk_point point;
     hk_step_fn fn;
     void *user;
-    bool blind; // looks neither at values nor at gradients
 } insertion;
 
 struct hk_trainer {
@@ -24,6 +23,8 @@ struct hk_trainer {
     bool masked;         // some trainable entry has none
     unsigned char *none; // no entry: the optimizer moves nothing
     hki_vector kept;     // x while a batch is run ahead of it; none: it is not
+    bool ready;          // the gradients are those of a step
+    bool averaged;       // in the same pass over x as the inner step
 };
 
 HKI_OPTIONS(hk_trainer_options, update_user, .check_loss = 1)
@@ -126,26 +127,16 @@ void hk_trainer_destroy(hk_trainer *t) {
     hki_free(t);
 }
 
-static hk_status insert(hk_trainer *t, hk_point point, hk_step_fn fn,
-                        void *user, bool blind) {
+hk_status hk_trainer_insert(hk_trainer *t, hk_point point, hk_step_fn fn,
+                            void *user) {
     if (t == NULL || fn == NULL || point < HK_POINT_BEGIN ||
         point > HK_POINT_END)
         return hki_fail(HK_E_INVALID_ARG,
                         "trainer: the callback is NULL, or point %d is unknown",
                         (int)point);
     HKI_TRY(HKI_LIST_ROOM(t->list));
-    t->list.data[t->list.n++] = (insertion){point, fn, user, blind};
+    t->list.data[t->list.n++] = (insertion){point, fn, user};
     return HK_OK;
-}
-
-hk_status hk_trainer_insert(hk_trainer *t, hk_point point, hk_step_fn fn,
-                            void *user) {
-    return insert(t, point, fn, user, false);
-}
-
-hk_status hki_trainer_insert_blind(hk_trainer *t, hk_point point, hk_step_fn fn,
-                                   void *user) {
-    return insert(t, point, fn, user, true);
 }
 
 // Rows of sparse gradients come down from where they are.
@@ -176,20 +167,19 @@ static hk_status take_given(hk_trainer *t) {
     return hki_vector_follow(&t->given, t->x->at);
 }
 
-static hk_status call(hk_trainer *t, hk_point point) {
+static hk_status call_inserted(hk_trainer *t, hk_point point) {
     for (size_t i = 0; i < t->list.n; i++) {
         const insertion *const in = &t->list.data[i];
         if (in->point != point)
             continue;
-        if (!in->blind)
-            HKI_TRY(hki_trainer_open(t));
+        HKI_TRY(hki_trainer_open(t));
         HKI_TRY(in->fn(in->user, &t->info));
         HKI_TRY(take_given(t));
     }
     return HK_OK;
 }
 
-// ---- stages ---------------------------------------------------------------
+// ---- gradients --------------------------------------------------------------
 
 static hk_status copy_train(hki_vector *to, hki_vector *from, int64_t n) {
     static const hki_place host = {.ops = &hki_vector_ops_host};
@@ -221,7 +211,7 @@ static hk_status list_sparse(hk_trainer *t) {
     return HK_OK;
 }
 
-static hk_status forward_backward(hk_trainer *t) {
+static hk_status compute_gradients(hk_trainer *t) {
     hk_session *s = t->opt.session;
     HKI_TRY(t->kept.n > 0 ? run_ahead(t) : hk_session_run(s));
     t->info.loss = hk_session_loss(s);
@@ -242,20 +232,33 @@ static hk_status forward_backward(hk_trainer *t) {
     return HK_OK;
 }
 
-static hk_status pull(hk_trainer *t) {
-    if (t->opt.elastic == NULL)
-        return HK_OK;
-    return hki_elastic_add_pull(t->opt.elastic, t->x, t->grads.dense,
-                                t->grads.view.n_dense, t->grads.view.scale);
+// ---- the stages of a step ---------------------------------------------------
+
+hk_status hki_trainer_forward_backward(hk_trainer *t) {
+    hk_elastic *const e = t->opt.elastic;
+    t->info.applied = t->info.exchanged = t->info.stop = 0;
+    t->ready = t->averaged = false;
+    t->grads = (hki_grads){.view = {.scale = 1.0}};
+    if (e != NULL)
+        t->info.global_step = hki_elastic_global_step(e);
+    HKI_TRY(call_inserted(t, HK_POINT_BEGIN));
+    HKI_TRY(compute_gradients(t));
+    if (e != NULL)
+        HKI_TRY(hki_elastic_add_pull(e, t->x, t->grads.dense,
+                                     t->grads.view.n_dense,
+                                     t->grads.view.scale));
+    return call_inserted(t, HK_POINT_GRADIENTS);
 }
 
-static hk_status process(hk_trainer *t, int *ready) {
-    *ready = 1;
-    if (t->opt.gradproc == NULL)
-        return HK_OK;
-    HKI_TRY(open_rows(t));
-    const hki_grads in = t->grads;
-    return hki_gradproc_run(t->opt.gradproc, &in, &t->grads, ready);
+hk_status hki_trainer_process(hk_trainer *t, bool *ready) {
+    int is_step = 1;
+    if (t->opt.gradproc != NULL) {
+        HKI_TRY(open_rows(t));
+        const hki_grads in = t->grads;
+        HKI_TRY(hki_gradproc_run(t->opt.gradproc, &in, &t->grads, &is_step));
+    }
+    *ready = t->ready = is_step != 0;
+    return *ready ? call_inserted(t, HK_POINT_PROCESSED) : HK_OK;
 }
 
 // The caller's own step, in the optimizer's place.
@@ -265,59 +268,77 @@ static hk_status update_by_hand(hk_trainer *t) {
     return t->opt.update(t->opt.update_user, &t->info);
 }
 
-static hk_status average(hk_trainer *t) {
-    return t->opt.ema != NULL ? hki_ema_update_rest(t->opt.ema, t->x, 0)
-                              : HK_OK;
-}
-
-// Does something of the caller's come between the optimizer and the average?
-static bool steps_in(const hk_trainer *t) {
+// Does a callback come between the inner step and the average?
+static bool comes_between(const hk_trainer *t) {
     for (size_t i = 0; i < t->list.n; i++)
         if (t->list.data[i].point == HK_POINT_UPDATED ||
             t->list.data[i].point == HK_POINT_EXCHANGED)
             return true;
-    return t->opt.update != NULL;
+    return false;
 }
 
-// The average in the same pass over x as the update.
-static hk_status update_fused(hk_trainer *t) {
-    HKI_TRY(hki_optimizer_apply(t->opt.optimizer, t->x, &t->grads,
-                                t->info.global_step, t->opt.ema));
-    t->info.applied = 1;
+// The gradients as the worker of a center takes them.
+static hk_status elastic_gradients(hk_trainer *t, hki_grads *out) {
+    if (hki_elastic_tells_rows(t->opt.elastic) && t->grads.away != NULL)
+        HKI_TRY(hki_session_sparse_indices(t->ran, t->sparse));
+    *out = t->grads;
+    if (t->opt.update != NULL)
+        out->view.mask = t->none;
     return HK_OK;
 }
 
-static hk_status update_alone(hk_trainer *t) {
-    if (!steps_in(t))
-        return update_fused(t);
-    HKI_TRY(t->opt.update != NULL
-                ? update_by_hand(t)
-                : hki_optimizer_apply(t->opt.optimizer, t->x, &t->grads,
-                                      t->info.global_step, NULL));
-    t->info.applied = 1;
-    HKI_TRY(call(t, HK_POINT_UPDATED));
-    HKI_TRY(call(t, HK_POINT_EXCHANGED));
-    return average(t);
-}
-
-static hk_status update_elastic(hk_trainer *t) {
-    hk_elastic *e = t->opt.elastic;
-    int exchanged = 0;
-    if (hki_elastic_tells_rows(e) && t->grads.away != NULL)
-        HKI_TRY(hki_session_sparse_indices(t->ran, t->sparse));
-    hki_grads g = t->grads;
-    if (t->opt.update != NULL)
-        g.view.mask = t->none;
-    HKI_TRY(hki_elastic_update(e, t->x, &g, &t->info.global_step));
+hk_status hki_trainer_update(hk_trainer *t) {
+    if (t->opt.elastic != NULL) {
+        hki_grads grads;
+        HKI_TRY(elastic_gradients(t, &grads));
+        HKI_TRY(hki_elastic_update(t->opt.elastic, t->x, &grads,
+                                   &t->info.global_step));
+    } else if (t->opt.update == NULL) {
+        t->averaged = t->opt.ema != NULL && !comes_between(t);
+        HKI_TRY(hki_optimizer_apply(t->opt.optimizer, t->x, &t->grads,
+                                    t->info.global_step,
+                                    t->averaged ? t->opt.ema : NULL));
+    }
     if (t->opt.update != NULL)
         HKI_TRY(update_by_hand(t));
     t->info.applied = 1;
-    HKI_TRY(call(t, HK_POINT_UPDATED));
-    HKI_TRY(hki_elastic_exchange_due(e, t->x, &exchanged));
-    t->info.exchanged = exchanged != 0;
-    HKI_TRY(call(t, HK_POINT_EXCHANGED));
-    return average(t);
+    return call_inserted(t, HK_POINT_UPDATED);
 }
+
+hk_status hki_trainer_exchange(hk_trainer *t) {
+    int exchanged = 0;
+    if (t->opt.elastic != NULL)
+        HKI_TRY(hki_elastic_exchange_due(t->opt.elastic, t->x, &exchanged));
+    t->info.exchanged = exchanged != 0;
+    return call_inserted(t, HK_POINT_EXCHANGED);
+}
+
+hk_status hki_trainer_end(hk_trainer *t) {
+    if (t->ready && t->opt.ema != NULL && !t->averaged)
+        HKI_TRY(hki_ema_update_rest(t->opt.ema, t->x, 0));
+    t->info.local_step += t->ready;
+    if (t->opt.elastic != NULL)
+        t->info.global_step = hki_elastic_global_step(t->opt.elastic);
+    else
+        t->info.global_step += t->ready;
+    return call_inserted(t, HK_POINT_END);
+}
+
+hk_status hk_trainer_step(hk_trainer *t, int *stop) {
+    bool ready;
+    HKI_TRY(hki_trainer_forward_backward(t));
+    HKI_TRY(hki_trainer_process(t, &ready));
+    if (ready) {
+        HKI_TRY(hki_trainer_update(t));
+        HKI_TRY(hki_trainer_exchange(t));
+    }
+    HKI_TRY(hki_trainer_end(t));
+    if (stop != NULL)
+        *stop = t->info.stop != 0;
+    return HK_OK;
+}
+
+// ---- sessions and counters --------------------------------------------------
 
 hk_status hk_trainer_set_session(hk_trainer *t, hk_session *s) {
     if (t == NULL)
@@ -339,30 +360,8 @@ hk_status hk_trainer_set_session(hk_trainer *t, hk_session *s) {
     return HK_OK;
 }
 
-hk_status hk_trainer_step(hk_trainer *t, int *stop) {
-    int ready;
-    t->info.applied = t->info.exchanged = t->info.stop = 0;
-    t->grads = (hki_grads){.view = {.scale = 1.0}};
-    if (t->opt.elastic != NULL)
-        t->info.global_step = hki_elastic_global_step(t->opt.elastic);
-    HKI_TRY(call(t, HK_POINT_BEGIN));
-    HKI_TRY(forward_backward(t));
-    HKI_TRY(pull(t));
-    HKI_TRY(call(t, HK_POINT_GRADIENTS));
-    HKI_TRY(process(t, &ready));
-    if (ready) {
-        HKI_TRY(call(t, HK_POINT_PROCESSED));
-        HKI_TRY(t->opt.elastic != NULL ? update_elastic(t) : update_alone(t));
-    }
-    t->info.local_step += ready;
-    if (t->opt.elastic != NULL)
-        t->info.global_step = hki_elastic_global_step(t->opt.elastic);
-    else
-        t->info.global_step += ready;
-    HKI_TRY(call(t, HK_POINT_END));
-    if (stop != NULL)
-        *stop = t->info.stop != 0;
-    return HK_OK;
+const hk_step_info *hki_trainer_info(const hk_trainer *t) {
+    return &t->info;
 }
 
 hk_status hk_trainer_get_info(const hk_trainer *t, hk_step_info *out) {

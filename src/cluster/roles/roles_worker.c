@@ -196,6 +196,15 @@ hk_status hk_role_worker_open(const hk_role_worker_options *opt,
     return HKI_HAND_ON(out, w);
 }
 
+hk_status hki_role_worker_begin(hk_role_worker *w,
+                                const hk_run_limits *limits) {
+    HKI_TRY(hki_limits_copy(&w->own, limits));
+    w->told_limits = w->passed_on = false;
+    w->reason[0] = '\0';
+    agree_on_limits(w);
+    return HK_OK;
+}
+
 hk_center *hk_role_worker_center(const hk_role_worker *w) {
     return w->center;
 }
@@ -322,12 +331,16 @@ hk_status hk_role_worker_step(hk_role_worker *w, const hk_progress *p,
 
 // ---- good-bye --------------------------------------------------------------
 
-// This worker's data is used up; the center counts who has said so.
-static hk_status tell_done(hk_role_worker *w, int32_t worker) {
+// The center counts the workers that have reported the end of their data.
+hk_status hki_role_worker_done(hk_role_worker *w, int32_t worker) {
     const hki_msg_call done = {.op = HKI_CALL_DONE, .worker = (uint32_t)worker};
     hki_msg_result result;
-    return hki_center_call(w->center, &done, "register that a worker is done",
-                           hki_deadline(w->leave_ms), &result);
+    if (worker < 0 || hki_center_finished(w->center))
+        return HK_OK;
+    return forgive(w, "end of data",
+                   hki_center_call(w->center, &done,
+                                   "register that a worker is done",
+                                   hki_deadline(w->leave_ms), &result));
 }
 
 // Ends that are everybody's.
@@ -354,8 +367,8 @@ static hk_status say_goodbye(hk_role_worker *w, hk_run_end end, hk_elastic *e,
     if (s == HK_OK && e != NULL && w->worker >= 0 && end == HK_END_STOPPED &&
         !w->center->method->rounds)
         s = forgive(w, "last exchange", hk_elastic_exchange(e, x));
-    if (s == HK_OK && end == HK_END_EPOCHS && w->worker >= 0 && !over)
-        s = forgive(w, "end of data", tell_done(w, w->worker));
+    if (s == HK_OK && end == HK_END_EPOCHS)
+        s = hki_role_worker_done(w, w->worker);
     if (e == NULL || w->worker < 0)
         return s;
     const hk_status left = forgive(w, "leaving", hk_elastic_leave(e, x));

@@ -268,7 +268,7 @@ static void log_result(const evaluation *v, const hk_eval_result *r) {
 
 // Does nobody move the values that would be saved?
 static bool stands_still(const hk_estimator *e) {
-    return !e->is_training || e->at_cut || e->crew->n == 1;
+    return !e->is_training || e->at_pause || e->crew->n == 1;
 }
 
 // Rates the checkpoint of this step by the metric that counts. What was scored

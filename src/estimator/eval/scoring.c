@@ -134,11 +134,11 @@ hk_status hki_scoring_begin(hki_scoring *s) {
 // A center that is lost is not worth further steps.
 static hk_status check_center(const hki_scoring *s) {
     const hki_worker *const w = &s->e->crew->workers[0];
-    for (size_t i = 0; hki_rail_watches(w) && i < s->result->item_count; i++) {
+    for (size_t i = 0; hki_guard_watches(w) && i < s->result->item_count; i++) {
         const hk_eval_item *const k = &s->result->items[i];
         if (strcmp(k->name, "loss") == 0 && !isfinite(k->value) &&
             strcmp(k->weights, "center") == 0)
-            return hki_rail_center_lost(w, "its loss is not finite");
+            return hki_guard_center_lost(w, "its loss is not finite");
     }
     return HK_OK;
 }

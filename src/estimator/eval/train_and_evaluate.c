@@ -229,7 +229,7 @@ static hk_status after_run(void *user, hk_run *run) {
     if (hki_timer_now() < c->evaluated + c->eval.throttle_secs ||
         is_throttled(c))
         return HK_OK;
-    return hki_loop_at_cut(run, evaluate_now, c);
+    return hki_loop_at_pause(run, evaluate_now, c);
 }
 
 static bool saves_checkpoints(const hk_estimator *e) {

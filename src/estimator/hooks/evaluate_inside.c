@@ -99,7 +99,7 @@ static hk_status evaluator_after(void *state, hk_run *run) {
         return HK_OK;
     const bool everybody = (v->o.weights & HK_WEIGHTS_LOCAL) != 0;
     return run->loop->coupled || everybody || rates(v, run->e)
-               ? hki_loop_at_cut(run, begin_scoring, v)
+               ? hki_loop_at_pause(run, begin_scoring, v)
                : begin_scoring(v, run);
 }
 

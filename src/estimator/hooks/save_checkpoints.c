@@ -97,7 +97,7 @@ static hk_status saver_after(void *state, hk_run *run) {
     saver *const s = state;
     if (!hki_timer_fires(&s->timer, run->global_step))
         return HK_OK;
-    return hki_loop_at_cut(run, save_now, s);
+    return hki_loop_at_pause(run, save_now, s);
 }
 
 static hk_status saver_end(void *state, hk_run *run) {
@@ -175,5 +175,5 @@ hk_status hk_run_request_save(hk_run *run) {
         return hki_fail(
             HK_E_STATE,
             "checkpoints can only be saved in training with a model_dir");
-    return hki_loop_at_cut(run, save_on_request, NULL);
+    return hki_loop_at_pause(run, save_on_request, NULL);
 }

@@ -18,7 +18,7 @@ static const hk_run_config defaults = {
     .rail = 3,
 };
 
-HKI_OPTIONS_FROM(hk_run_config, most_period, defaults)
+HKI_OPTIONS_FROM(hk_run_config, connect, defaults)
 
 // ---- checks -----------------------------------------------------------------
 
@@ -95,10 +95,12 @@ static hk_status check_workers(hk_run_config *c) {
                         "run config: measured rates depend on time and cannot "
                         "be combined with a fixed turn order (round_robin or "
                         "recorded); use rates auto");
-    if (c->center == NULL && (c->first_worker != 0 || c->all_workers != 0))
+    if (c->center == NULL && c->center_addresses == NULL &&
+        (c->first_worker != 0 || c->all_workers != 0))
         return hki_fail(HK_E_INVALID_ARG,
                         "run config: first_worker is %u and all_workers %u, "
-                        "but they are only for a given center",
+                        "but they are only for a given center; set center or "
+                        "center_addresses, too",
                         c->first_worker, c->all_workers);
     if (c->all_workers == 0)
         c->all_workers = c->workers;
@@ -114,6 +116,72 @@ static hk_status check_workers(hk_run_config *c) {
             "UINT32_MAX) to one worker only, not to %u",
             c->workers);
     return HK_OK;
+}
+
+// ---- a center in other processes --------------------------------------------
+
+// The list as an array, in the arena.
+static hk_status split_addresses(hki_config *k, hki_arena *a) {
+    const char *const list = k->c.center_addresses;
+    size_t n = 1;
+    for (const char *p = list; *p != '\0'; p++)
+        n += *p == ',';
+    const char **items;
+    HKI_TRY(hki_arena_alloc(a, n, sizeof *items, &items));
+    const char *p = list;
+    for (size_t i = 0; i < n; i++) {
+        const int length = (int)strcspn(p, ",");
+        if (length == 0)
+            return hki_fail(HK_E_INVALID_ARG,
+                            "run config: address %zu of %zu in "
+                            "center_addresses \"%s\" is empty",
+                            i + 1, n, list);
+        HKI_TRY(hki_arena_printf(a, &items[i], "%.*s", length, p));
+        p += length + 1;
+    }
+    k->connect.addresses = items;
+    k->connect.n_addresses = n;
+    return HK_OK;
+}
+
+static hk_status check_connect(const hk_run_config *c,
+                               const hk_connect_options *o) {
+    if (c->center_addresses == NULL && c->center_key != NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "run config: center_key is %s, but there are no "
+                        "center_addresses to connect to",
+                        c->center_key);
+    if (c->center_addresses == NULL && c->connect != NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "run config: there are connect options, but no "
+                        "center_addresses to connect to");
+    if (c->center_addresses != NULL && c->center != NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "run config: center and center_addresses (%s) exclude "
+                        "each other; set one of them",
+                        c->center_addresses);
+    if (o->n_addresses > 0 || o->key != NULL || o->observer)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "run config: connect has %zu addresses, %s key and "
+                        "observer %u; set center_addresses and center_key "
+                        "instead, and leave observer 0",
+                        o->n_addresses, o->key != NULL ? "a" : "no",
+                        o->observer);
+    return HK_OK;
+}
+
+static hk_status copy_connect(hki_config *k, hki_arena *a) {
+    hk_run_config *const c = &k->c;
+    HKI_TRY(HKI_OPTIONS_GET(hk_connect_options, &k->connect, c->connect,
+                            "connect options"));
+    HKI_TRY(check_connect(c, &k->connect));
+    if (c->center_addresses == NULL)
+        return HK_OK;
+    HKI_TRY(hki_copy_text(a, &c->center_addresses));
+    HKI_TRY(hki_copy_text(a, &c->center_key));
+    HKI_TRY(hki_copy_text(a, &k->connect.name));
+    c->connect = &k->connect;
+    return split_addresses(k, a);
 }
 
 // ---- copies -----------------------------------------------------------------
@@ -173,7 +241,9 @@ hk_status hki_config_init(hki_config *k, hki_arena *a,
     HKI_TRY(hki_copy_text(a, &c->backend));
     HKI_TRY(hki_copy_text(a, &c->device));
     HKI_TRY(find_device(k));
-    k->is_elastic = c->workers > 1 || c->center != NULL || c->elastic != NULL ||
+    HKI_TRY(copy_connect(k, a));
+    k->is_elastic = c->workers > 1 || c->center != NULL ||
+                    c->center_addresses != NULL || c->elastic != NULL ||
                     c->center_options != NULL || c->method != 0;
     HKI_TRY(copy_center(k, a));
     c->center_options = &k->center;

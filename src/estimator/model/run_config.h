@@ -10,7 +10,8 @@ typedef struct hki_config {
     hk_center_options center;
     hk_optimizer_options outer;
     hk_ema_options ema;
-    hk_device device; // of the run
+    hk_device device;           // of the run
+    hk_connect_options connect; // with addresses; key and context are not set
     bool is_elastic;
 } hki_config;
 

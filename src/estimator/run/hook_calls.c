@@ -89,8 +89,8 @@ hk_status hki_hooks_open(hki_hooks *h, hk_run *run) {
     return HK_OK;
 }
 
-static hk_status (*entry(const hk_hook_calls *c,
-                         hki_hook_event event))(void *, hk_run *) {
+static hk_status (*find_entry(const hk_hook_calls *c,
+                              hki_hook_event event))(void *, hk_run *) {
     switch (event) {
     case HKI_HOOK_BEGIN:
         return c->begin;
@@ -110,7 +110,7 @@ hk_status hki_hooks_call(const hki_hooks *h, hki_hook_event event,
                          hk_run *run) {
     for (size_t i = 0; i < h->n; i++) {
         const hki_hook_slot *k = &h->data[i];
-        hk_status (*fn)(void *, hk_run *) = entry(&k->hook->calls, event);
+        hk_status (*fn)(void *, hk_run *) = find_entry(&k->hook->calls, event);
         if (fn == NULL || (!run->is_chief && !k->hook->calls.all_workers))
             continue;
         const hk_status s = fn(k->state, run);

@@ -12,7 +12,7 @@ typedef struct pass {
 } pass;
 
 // Batches of one size; a short last one is left out.
-static hk_status feed(void *user, hk_session *s, int64_t number) {
+static hk_status feed_batch(void *user, hk_session *s, int64_t number) {
     pass *const p = user;
     const hk_element *el = p->first;
     int64_t batch;
@@ -44,7 +44,8 @@ static hk_status find_values(hki_crew *c, hk_weights weights, uint32_t worker,
                     "choose one set of weights that it trains");
 }
 
-static hk_status run(hk_estimator *e, pass *p, int64_t batches, float *x) {
+static hk_status recalibrate_values(hk_estimator *e, pass *p, int64_t batches,
+                                    float *x) {
     HKI_SCOPED(hki_bench_deinit)
     hki_bench bench = {.spec = e->crew->spec,
                        .share = {.exact = e->config.c.threads},
@@ -53,12 +54,12 @@ static hk_status run(hk_estimator *e, pass *p, int64_t batches, float *x) {
     HKI_TRY(hk_iter_next(p->iter, &p->first));
     HKI_TRY(hki_element_batch(p->spec, p->first, &p->batch));
     HKI_TRY(hki_bench_session(e, &bench, p->batch, &s));
-    return hk_recalibrate(s, x, feed, p, batches);
+    return hk_recalibrate(s, x, feed_batch, p, batches);
 }
 
-static hk_status recalibrate(hk_estimator *e, const hk_source *in,
-                             hk_weights weights, uint32_t worker,
-                             int64_t batches) {
+static hk_status recalibrate_weights(hk_estimator *e, const hk_source *in,
+                                     hk_weights weights, uint32_t worker,
+                                     int64_t batches) {
     hki_crew *const c = e->crew;
     hk_dataset *d;
     float *x;
@@ -67,7 +68,7 @@ static hk_status recalibrate(hk_estimator *e, const hk_source *in,
     pass p = {.spec = c->spec};
     hk_status s = hki_source_iter(e, d, HK_EVAL, &p.iter);
     if (s == HK_OK)
-        s = run(e, &p, batches, x);
+        s = recalibrate_values(e, &p, batches, x);
     hk_iter_destroy(p.iter);
     hk_dataset_release(d);
     if (s == HK_E_END)
@@ -92,5 +93,5 @@ hk_status hk_estimator_recalibrate(hk_estimator *e, const hk_source *input,
     if (e->is_training || e->crew == NULL)
         return hki_fail(HK_E_STATE,
                         "recalibrate: can only be called after training");
-    return recalibrate(e, &in, weights, worker, batches);
+    return recalibrate_weights(e, &in, weights, worker, batches);
 }

@@ -70,7 +70,7 @@ hk_status hki_runctx_after(hk_run *run, const hki_hooks *h) {
 // ---- what it knows ----------------------------------------------------------
 
 // Batches that the data still has and had in all; -1: unknown.
-static void data_length(const hk_run *run, int64_t *all, int64_t *left) {
+static void find_data_length(const hk_run *run, int64_t *all, int64_t *left) {
     const hki_intake *const t = &run->e->intakes.at[run->w->index];
     const int64_t n = t->dataset != NULL ? hk_dataset_count(t->dataset) : -1;
     *all = n > 0 ? n : -1;
@@ -80,14 +80,14 @@ static void data_length(const hk_run *run, int64_t *all, int64_t *left) {
         *left = HKI_MAX(n - (int64_t)info.delivered, INT64_C(0));
 }
 
-static double epochs(const hk_run *run, int64_t all, int64_t left) {
+static double count_epochs(const hk_run *run, int64_t all, int64_t left) {
     if (all <= 0 || left < 0)
         return -1;
     const int64_t n = HKI_MAX(run->e->intakes.epochs, INT64_C(1));
     return (double)(all - left) * (double)n / (double)all;
 }
 
-static int64_t planned_steps(const hki_loop *l, int64_t left) {
+static int64_t count_planned_steps(const hki_loop *l, int64_t left) {
     const int64_t n = l->crew->n;
     if (l->quota >= 0)
         return l->quota * n;
@@ -107,12 +107,12 @@ bool hki_runctx_stopping(const hk_run *run) {
 }
 
 // What only a training knows.
-static void training_info(const hk_run *run, hk_run_info *out) {
+static void fill_training_info(const hk_run *run, hk_run_info *out) {
     const hki_worker *const w = run->w;
     int64_t all, left;
-    data_length(run, &all, &left);
-    out->planned_steps = planned_steps(run->loop, left);
-    out->epochs = epochs(run, all, left);
+    find_data_length(run, &all, &left);
+    out->planned_steps = count_planned_steps(run->loop, left);
+    out->epochs = count_epochs(run, all, left);
     out->optimizer = w->optimizer;
     out->elastic = w->elastic;
     out->ema = w->index == 0 ? run->e->crew->ema : NULL;
@@ -139,7 +139,7 @@ hk_status hk_run_get_info(const hk_run *run, hk_run_info *out) {
                          .epochs = -1,
                          .loss = run->loss};
     if (run->loop != NULL)
-        training_info(run, out);
+        fill_training_info(run, out);
     return HK_OK;
 }
 

@@ -1,6 +1,6 @@
-// train.c - the train call: what it was asked, what it starts from, which
-// hooks go along.
+// train.c - the train call: its options, what it starts from, its hooks.
 #include "estimator/estimator.h"
+#include "estimator/run/cluster_role.h"
 #include "estimator/run/loop.h"
 #include "estimator/saved/snapshot.h"
 #include <math.h>
@@ -8,8 +8,9 @@
 HKI_OPTIONS(hk_train_options, n_listeners)
 
 const char *hk_stop_reason_name(hk_stop_reason r) {
-    static const char *const names[] = {"none", "steps",     "data", "time",
-                                        "hook", "requested", "nan",  "done"};
+    static const char *const names[] = {"none", "steps", "data",
+                                        "time", "hook",  "requested",
+                                        "nan",  "done",  "center"};
     return (unsigned)r < HKI_COUNT(names) ? names[r] : "unknown";
 }
 
@@ -77,6 +78,7 @@ hk_status hki_train_prepare(hk_estimator *e, const hk_source *in,
     hk_spec *m;
     const hk_element *first = NULL;
     int64_t batch;
+    HKI_TRY(hki_role_open(e, in));
     HKI_TRY(hki_snapshot_open(e));
     HKI_TRY(hki_intakes_open(e, in, epochs));
     const hk_element *const data = hk_dataset_spec(e->intakes.at[0].dataset);
@@ -93,7 +95,7 @@ hk_status hki_train_prepare(hk_estimator *e, const hk_source *in,
         return HK_OK;
     if (first != NULL)
         HKI_TRY(hki_element_batch(m, first, &batch));
-    else // nothing is lent before somebody has joined
+    else // a center leases nothing before a worker has joined
         batch = HKI_MAX(hki_dataset_batch(e->intakes.at[0].dataset), 1);
     return make_crew(e, m, batch);
 }
@@ -109,7 +111,7 @@ static hk_status open_events(hk_estimator *e) {
 // ---- hooks in TF's order ----------------------------------------------------
 
 // Takes the reference.
-static hk_status add_new(hki_hooks *h, hk_hook *hook) {
+static hk_status hand_over_hook(hki_hooks *h, hk_hook *hook) {
     const hk_status s = hki_hooks_add(h, hook);
     hk_hook_release(hook);
     return s;
@@ -136,7 +138,7 @@ static hk_status add_saver(hki_loop *l) {
         return HK_OK;
     HKI_TRY(hk_hook_checkpoint_saver(c->save_checkpoints_steps,
                                      c->save_checkpoints_secs, NULL, 0, &h));
-    return add_new(&l->hooks, h);
+    return hand_over_hook(&l->hooks, h);
 }
 
 static hk_status add_logging(hki_loop *l) {
@@ -147,7 +149,7 @@ static hk_status add_logging(hki_loop *l) {
     if (o.every_iter == 0)
         return HK_OK;
     HKI_TRY(hk_hook_logging(&o, &h));
-    return add_new(&l->hooks, h);
+    return hand_over_hook(&l->hooks, h);
 }
 
 static hk_status add_hooks(hki_loop *l) {
@@ -160,11 +162,11 @@ static hk_status add_hooks(hki_loop *l) {
         HKI_TRY(hki_hooks_add(h, m->chief_hooks.data[i]));
     if (c->log_step_count_steps > 0) {
         HKI_TRY(hk_hook_step_counter(c->log_step_count_steps, 0, &k));
-        HKI_TRY(add_new(h, k));
+        HKI_TRY(hand_over_hook(h, k));
     }
     if (l->e->events != NULL) {
         HKI_TRY(hk_hook_summary_saver(c->save_summary_steps, 0, NULL, &k));
-        HKI_TRY(add_new(h, k));
+        HKI_TRY(hand_over_hook(h, k));
     }
     for (size_t i = 0; i < l->opt.n_hooks; i++)
         HKI_TRY(hki_hooks_add(h, l->opt.hooks[i]));
@@ -182,7 +184,7 @@ static void set_limits(hki_loop *l) {
     l->quota = l->opt.steps > 0 ? l->opt.steps : -1;
     if (l->opt.max_steps == 0 || (c->is_elastic && !c->own_center))
         return;
-    // Coupled workers do equal numbers of steps; others take what is left.
+    // Coupled workers make equal numbers of steps; others take what is left.
     if (l->coupled || c->n == 1)
         l->quota = (left + c->n - 1) / c->n;
     else
@@ -205,17 +207,6 @@ static hk_status create_runs(hki_loop *l) {
     return HK_OK;
 }
 
-static void loop_deinit(hki_loop *l) {
-    hki_hooks_deinit(&l->hooks);
-    for (uint32_t i = 0; l->runs != NULL && i < l->crew->n; i++)
-        hki_runctx_deinit(&l->runs[i]);
-    hki_free(l->runs);
-    hki_free(l->cuts.data);
-    hki_mutex_deinit(&l->lock);
-    hki_mutex_deinit(&l->hook_lock);
-    hki_cond_deinit(&l->changed);
-}
-
 static uint64_t count_exchanges(const hki_crew *c) {
     uint64_t n = 0;
     for (uint32_t i = 0; i < c->n; i++)
@@ -223,31 +214,75 @@ static uint64_t count_exchanges(const hki_crew *c) {
     return n;
 }
 
-static hk_status run_loop(hki_loop *l, hk_train_result *r) {
+// The workers, tied to their center, the runs that hooks see, and the hooks.
+static hk_status open_workers(hki_loop *l) {
     hk_estimator *const e = l->e;
+    l->crew = e->crew;
+    hki_mutex_init(&l->lock);
+    hki_mutex_init(&l->hook_lock);
+    hki_cond_init(&l->changed);
+    l->has_locks = true;
     HKI_TRY(open_events(e));
     HKI_TRY(hki_crew_tie(l->crew));
     l->coupled = is_coupled(l->crew);
     set_limits(l);
     HKI_TRY(create_runs(l));
     HKI_TRY(add_hooks(l));
-    const uint64_t before = count_exchanges(l->crew);
-    e->is_training = true;
-    const hk_status s = hki_loop_run(l);
-    e->is_training = e->at_cut = false;
-    r->global_step = hki_global_step(e);
+    l->exchanges_before = count_exchanges(l->crew);
+    return hki_role_begin(e, &l->opt);
+}
+
+// What the call starts from. Without a step to make, *reason says why.
+static hk_status open_loop(hki_loop *l, const hk_source *in,
+                           hk_stop_reason *reason) {
+    hk_estimator *const e = l->e;
+    const int64_t most = l->opt.max_steps;
+    HKI_TRY(hki_role_open(e, in));
+    HKI_TRY(hki_snapshot_open(e));
+    l->start_global = hki_global_step(e);
+    if (most > 0 && l->start_global >= most && e->role == NULL) {
+        hki_log(
+            e->ctx, HK_LOG_INFO,
+            "training is complete: global step %lld has reached max_steps %lld",
+            (long long)l->start_global, (long long)most);
+        *reason = HK_STOP_DONE;
+        return HK_OK;
+    }
+    const hk_status s = hki_train_prepare(e, in, l->opt.epochs);
+    if (s == HK_E_END) {
+        *reason = HK_STOP_DATA;
+        return HK_OK;
+    }
+    HKI_TRY(s);
+    return open_workers(l);
+}
+
+static void close_loop(hki_loop *l) {
+    hki_hooks_deinit(&l->hooks);
+    for (uint32_t i = 0; l->runs != NULL && i < l->crew->n; i++)
+        hki_runctx_deinit(&l->runs[i]);
+    hki_free(l->runs);
+    hki_free(l->tasks.data);
+    if (!l->has_locks)
+        return;
+    hki_mutex_deinit(&l->lock);
+    hki_mutex_deinit(&l->hook_lock);
+    hki_cond_deinit(&l->changed);
+}
+
+static void fill_result(const hki_loop *l, hk_train_result *r) {
+    r->global_step = hki_global_step(l->e);
     r->steps = atomic_load(&l->steps);
     r->examples = atomic_load(&l->examples);
-    r->exchanges = count_exchanges(l->crew) - before;
+    r->exchanges = count_exchanges(l->crew) - l->exchanges_before;
     r->seconds = (double)(l->ended_ns - l->started_ns) * 1e-9;
     r->loss = l->runs[0].loss;
     r->reason = (hk_stop_reason)atomic_load(&l->reason);
-    return s;
 }
 
-// The checkpoint was read; what was written is to be on disk when the call
-// returns.
-static hk_status settle(hk_estimator *e, hk_status s) {
+// The checkpoint was read. Results of evaluations are in, and files on disk,
+// when the call returns.
+static hk_status finish_files(hk_estimator *e, hk_status s) {
     if (s == HK_OK)
         s = hki_scoring_settle(e);
     const hki_fault fault = hki_fault_of(s);
@@ -260,42 +295,9 @@ static hk_status settle(hk_estimator *e, hk_status s) {
     return s != HK_OK ? hki_fault_raise(&fault) : written;
 }
 
-static hk_status train(hk_estimator *e, const hk_source *in,
-                       const hk_train_options *o, hk_train_result *r) {
-    r->loss = NAN;
-    HKI_TRY(hki_snapshot_open(e));
-    r->global_step = hki_global_step(e);
-    if (o->max_steps > 0 && r->global_step >= o->max_steps) {
-        hki_log(
-            e->ctx, HK_LOG_INFO,
-            "training is complete: global step %lld has reached max_steps %lld",
-            (long long)r->global_step, (long long)o->max_steps);
-        r->reason = HK_STOP_DONE;
-        return HK_OK;
-    }
-    const hk_status s = hki_train_prepare(e, in, o->epochs);
-    if (s == HK_E_END) {
-        r->reason = HK_STOP_DATA;
-        return HK_OK;
-    }
-    HKI_TRY(s);
-    hki_loop l = {.e = e,
-                  .crew = e->crew,
-                  .opt = *o,
-                  .quota = -1,
-                  .nan_policy = e->config.c.nan_policy,
-                  .start_global = r->global_step};
-    hki_mutex_init(&l.lock);
-    hki_mutex_init(&l.hook_lock);
-    hki_cond_init(&l.changed);
-    const hk_status done = run_loop(&l, r);
-    loop_deinit(&l);
-    return done;
-}
-
 // The best checkpoint becomes the newest, and the estimator holds its model at
-// once, workers and center included: nobody finds a state in between.
-static hk_status go_back(hk_estimator *e) {
+// once, workers and center included: no caller sees a state in between.
+static hk_status return_to_best(hk_estimator *e) {
     hk_spec *const m = e->crew->spec;
     const int64_t batch = e->crew->workers[0].bench.slots.data[0].batch;
     HKI_TRY(hki_snapshot_go_back(e));
@@ -314,15 +316,26 @@ hk_status hk_estimator_train(hk_estimator *e, const hk_source *input,
     if (e->is_training)
         return hki_fail(HK_E_STATE, "train: cannot be called from a hook");
     hk_source in;
-    hk_train_options o;
-    HKI_TRY(HKI_OPTIONS_GET(hk_train_options, &o, opt, "train options"));
-    HKI_TRY(check_options(e, &o));
+    hki_loop l = {.e = e, .quota = -1, .nan_policy = e->config.c.nan_policy};
+    HKI_TRY(HKI_OPTIONS_GET(hk_train_options, &l.opt, opt, "train options"));
+    HKI_TRY(check_options(e, &l.opt));
     HKI_TRY(hki_source_check(input, &in));
-    hk_train_result r = {0};
+    hk_train_result r = {.loss = NAN};
     e->go_back = false;
-    HKI_TRY(settle(e, train(e, &in, &o, &r)));
+    hk_status s = open_loop(&l, &in, &r.reason);
+    r.global_step = l.start_global;
+    if (s == HK_OK && r.reason == HK_STOP_NONE) {
+        e->is_training = true;
+        s = hki_loop_run(&l);
+        e->is_training = e->at_pause = false;
+        fill_result(&l, &r);
+        if (s == HK_OK)
+            s = hki_role_leave(e, l.run_end);
+    }
+    close_loop(&l);
+    HKI_TRY(finish_files(e, s));
     if (e->go_back && e->crew != NULL) {
-        HKI_TRY(go_back(e));
+        HKI_TRY(return_to_best(e));
         r.global_step = hki_global_step(e);
     }
     if (result != NULL)

@@ -118,7 +118,7 @@ hk_status hki_places_values(hki_places *p, hki_worker *w) {
                              hki_worker_values(w));
 }
 
-static hk_status add_rail(hki_places *p, const char *prefix, hki_rail *r) {
+static hk_status add_rail(hki_places *p, const char *prefix, hki_guard *r) {
     const int64_t n = (int64_t)(sizeof *r / sizeof(double));
     return hki_names_add(p->map, HK_F64, hk_shape_make(1, &n), r, "%srail",
                          prefix);
@@ -130,8 +130,8 @@ hk_status hki_places_worker(hki_places *p, hki_worker *w, bool tied) {
     HKI_TRY(tied ? add_variables(p, prefix, elastic_variables, w->elastic)
                  : add_variables(p, prefix, optimizer_variables, w->optimizer));
     HKI_TRY(add_number(p, prefix, "steps", &w->steps));
-    if (hki_rail_watches(w))
-        HKI_TRY(add_rail(p, prefix, &w->rail));
+    if (hki_guard_watches(w))
+        HKI_TRY(add_rail(p, prefix, &w->guard));
     return add_number(p, prefix, "random_step", &w->random_step);
 }
 

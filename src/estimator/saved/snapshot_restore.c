@@ -215,7 +215,7 @@ static hk_status restore_worker_places(hki_worker *w, hki_places *p) {
     HKI_TRY(hki_places_worker(p, w, tied));
     HKI_TRY(restore_loosely(e, p, "a worker"));
     HKI_TRY(restore_gradproc(e, w, prefix));
-    hki_rail_resume(w);
+    hki_guard_resume(w);
     hk_session_set_step(w->session, (uint64_t)w->random_step);
     hk_trainer_set_steps(w->trainer, w->steps, hki_global_step(e));
     return HK_OK;

@@ -145,7 +145,7 @@ static hk_status add_live_locals(hk_estimator *e, const hki_weights_ask *ask,
     hki_crew *const c = e->crew;
     char name[32];
     // While the others run, only worker 0 stands still for its own hooks.
-    const bool moving = e->is_training && !e->at_cut && c->n > 1;
+    const bool moving = e->is_training && !e->at_pause && c->n > 1;
     if (!all && ask->worker >= c->n)
         return no_worker(ask->worker);
     if (!all && moving && ask->worker != 0)

@@ -123,6 +123,8 @@ static hk_status watch_clock(hki_worker *w) {
 
 hk_status hki_rates_step(hki_worker *w) {
     const hki_crew *const c = w->e->crew;
+    if (!c->has_rates)
+        return HK_OK;
     set_factor(w);
     return c->timing.wanted && w->index == 0 &&
                    atomic_load(&c->timing.period) == 0

@@ -22,7 +22,8 @@ typedef struct hki_rates_timing {
 // earlier run has measured is its checkpoint's.
 hk_status hki_rates_of_crew(hki_crew *c);
 hk_rates hki_rates_now(const hki_crew *c);
-// Before a step of w: its learning rate; of worker 0 also the time.
+// Before a batch of w, where rates were chosen: its learning rate; of worker 0
+// also the time.
 hk_status hki_rates_step(hki_worker *w);
 
 #endif // HKI_ESTIMATOR_CREW_RATES_H

@@ -70,10 +70,13 @@ static void optimizer_options(const hk_spec *m, uint32_t threads,
         o->threads = threads;
 }
 
-// ---- callbacks of the step --------------------------------------------------
+// ---- averages ---------------------------------------------------------------
 
-static hk_status count_ema(void *user, hk_step_info *info) {
-    return hk_ema_set(user, "num_updates", (double)info->local_step + 1);
+hk_status hki_crew_set_average_step(hki_crew *c, const hki_worker *w) {
+    return c->ema != NULL && c->ema_with_step && w->index == 0
+               ? hk_ema_set(c->ema, "num_updates",
+                            (double)w->info->local_step + 1)
+               : HK_OK;
 }
 
 // Steps since the exchange before: a period, or less at the end of the data.
@@ -103,35 +106,12 @@ hk_status hki_crew_average(hki_crew *c, const hki_worker *w) {
     return hki_ema_update_steps(c->ema, view, steps);
 }
 
-static hk_status average_center(void *user, hk_step_info *info) {
-    hki_crew *const c = user;
-    return info->exchanged ? hki_crew_average(c, &c->workers[0]) : HK_OK;
-}
-
-static hk_status begin_step(void *user, hk_step_info *info) {
-    hki_worker *const w = user;
-    w->info = info;
-    return w->e->crew->has_rates ? hki_rates_step(w) : HK_OK;
-}
-
-static hk_status insert_callbacks(hki_crew *c, hki_worker *w) {
+static hk_status insert_callbacks(const hki_crew *c, hki_worker *w) {
     const hk_spec *const m = c->spec;
-    HKI_TRY(
-        hki_trainer_insert_blind(w->trainer, HK_POINT_BEGIN, begin_step, w));
     for (size_t i = 0; i < m->inserts.n; i++)
         HKI_TRY(hk_trainer_insert(w->trainer, m->inserts.data[i].point,
                                   m->inserts.data[i].fn,
                                   m->inserts.data[i].user));
-    if (hki_rail_watches(w))
-        HKI_TRY(hki_rail_insert(w));
-    if (c->ema == NULL || w->index != 0)
-        return HK_OK;
-    if (c->ema_with_step)
-        HKI_TRY(hki_trainer_insert_blind(w->trainer, HK_POINT_PROCESSED,
-                                         count_ema, c->ema));
-    if (c->ema_of_center)
-        HKI_TRY(hki_trainer_insert_blind(w->trainer, HK_POINT_EXCHANGED,
-                                         average_center, c));
     return HK_OK;
 }
 
@@ -189,6 +169,7 @@ static void untie_worker(hki_worker *w) {
     hk_trainer_destroy(w->trainer);
     hk_elastic_destroy(w->elastic);
     w->trainer = NULL;
+    w->info = NULL;
     w->elastic = NULL;
     w->joined = false;
 }
@@ -211,6 +192,7 @@ static hk_status tie_worker(hki_crew *c, hki_worker *w) {
     if (w->index == 0 && !c->ema_of_center)
         t.ema = c->ema;
     HKI_TRY(hk_trainer_create(&t, &w->trainer));
+    w->info = hki_trainer_info(w->trainer);
     hk_session_set_step(s, hki_session_step(w->session));
     w->session = s;
     hk_trainer_set_steps(w->trainer, w->steps, atomic_load(&c->e->global_step));

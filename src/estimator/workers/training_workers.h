@@ -7,7 +7,7 @@
 #include "hooke/rates.h"
 #include "estimator/workers/engine.h"
 #include "estimator/workers/crew_rates.h"
-#include "estimator/workers/rail.h"
+#include "estimator/workers/guard.h"
 #include "optim/optim.h"
 #include "train/train.h"
 
@@ -21,7 +21,7 @@ struct hki_worker {
     hk_gradproc *gradproc;
     hk_elastic *elastic;
     hk_trainer *trainer;
-    const hk_step_info *info; // the trainer's, after its first step
+    const hk_step_info *info; // the trainer's
     int64_t steps;            // done, ever
     int64_t random_step;      // of its sessions, as saved
     bool joined;              // tied to the center
@@ -29,7 +29,7 @@ struct hki_worker {
     bool resume;              // its part of the checkpoint is still to be read
     bool resume_tied;         // and it was joined when that was made
     uint64_t scalars_seen;    // version of the run-time scalars in force
-    hki_rail rail;
+    hki_guard guard;
     hk_worker_report report; // under the crew's lock
 };
 
@@ -67,6 +67,9 @@ hk_status hki_crew_tie(hki_crew *c);
 hk_status hki_worker_join(hki_worker *w);
 // The model's values: c->model is brought up to date.
 hk_status hki_crew_model(hki_crew *c);
+// Before the inner step of w: its number for an average whose decay follows
+// the steps.
+hk_status hki_crew_set_average_step(hki_crew *c, const hki_worker *w);
 // After an exchange of w: an average that follows the center takes it in.
 hk_status hki_crew_average(hki_crew *c, const hki_worker *w);
 // Gives all workers (and an own center) the values in c->model.

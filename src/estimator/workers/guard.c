@@ -1,4 +1,5 @@
-// rail.c - a worker that diverges goes back to the center.
+// guard.c - the divergence guard: a worker that diverges goes back to the
+// center.
 //
 // When has a worker diverged? When the loss of a step or a value that the
 // center would get is not finite, or when one of them explodes: it is TIMES
@@ -17,104 +18,93 @@
 #define TIMES 20.0
 #define MEMORY 100.0 // steps, or exchanges, that a mean looks back
 
-bool hki_rail_watches(const hki_worker *w) {
+bool hki_guard_watches(const hki_worker *w) {
     const hk_run_config *const k = &w->e->config.c;
     return k->rail > 0 && k->all_workers > 1 && w->elastic != NULL;
 }
 
-bool hki_rail_is_left(const hki_worker *w) {
-    return hki_rail_watches(w) && w->rail.times < w->e->config.c.rail;
+bool hki_guard_is_left(const hki_worker *w) {
+    return hki_guard_watches(w) && w->guard.times < w->e->config.c.rail;
 }
 
-// ---- looking ----------------------------------------------------------------
+// ---- checks -----------------------------------------------------------------
 
-// The mean of all so far, later one that forgets.
-static void take_in(hki_rail_mean *m, double value) {
+// The mean of all values so far; later one that forgets.
+static void update_mean(hki_guard_mean *m, double value) {
     m->seen++;
     m->value += (value - m->value) / HKI_MIN(m->seen, MEMORY);
 }
 
-static bool explodes(const hki_rail_mean *m, double value) {
+static bool is_explosion(const hki_guard_mean *m, double value) {
     return m->value > 0 && value > TIMES * m->value;
 }
 
-// After the loss, which is finite, and before any of it is used.
-static hk_status look_at_loss(void *user, hk_step_info *info) {
-    hki_worker *const w = user;
-    hki_rail *const r = &w->rail;
-    const double loss = (double)info->loss;
-    r->first =
-        hki_elastic_first_loss(w->elastic, r->loss.seen == 0 ? loss : r->first);
-    if (explodes(&r->loss, loss) && loss > r->first)
+// The loss is finite, and none of it is used yet.
+hk_status hki_guard_check_loss(hki_worker *w) {
+    hki_guard *const g = &w->guard;
+    const double loss = (double)w->info->loss;
+    if (!hki_guard_watches(w))
+        return HK_OK;
+    g->first =
+        hki_elastic_first_loss(w->elastic, g->loss.seen == 0 ? loss : g->first);
+    if (is_explosion(&g->loss, loss) && loss > g->first)
         return hki_fail(HK_E_NOT_FINITE,
                         "step %lld: the loss is %g, %.0f times its mean %g",
-                        (long long)info->local_step, loss, loss / r->loss.value,
-                        r->loss.value);
-    take_in(&r->loss, loss);
+                        (long long)w->info->local_step, loss,
+                        loss / g->loss.value, g->loss.value);
+    update_mean(&g->loss, loss);
     return HK_OK;
 }
 
-static hk_status look_at_values(hki_worker *w, const hk_step_info *info) {
-    hki_rail *const r = &w->rail;
+static hk_status check_values(hki_worker *w) {
+    hki_guard *const g = &w->guard;
+    const long long step = w->info->local_step;
     double norm;
     HKI_TRY(hki_elastic_given_norm(w->elastic, hki_worker_x(w), &norm));
     if (!isfinite(norm))
         return hki_fail(HK_E_NOT_FINITE,
-                        "step %lld: some values are not finite",
-                        (long long)info->local_step);
-    if (explodes(&r->norm, norm))
+                        "step %lld: some values are not finite", step);
+    if (is_explosion(&g->norm, norm))
         return hki_fail(
             HK_E_NOT_FINITE,
             "step %lld: the norm of the values is %g, %.0f times its mean %g",
-            (long long)info->local_step, norm, norm / r->norm.value,
-            r->norm.value);
-    take_in(&r->norm, norm);
+            step, norm, norm / g->norm.value, g->norm.value);
+    update_mean(&g->norm, norm);
     return HK_OK;
 }
 
-// The paper's order gives values before the step: it is not made.
-static hk_status look_before(void *user, hk_step_info *info) {
-    hki_worker *const w = user;
-    return hki_elastic_gives_before(w->elastic) ? look_at_values(w, info)
-                                                : HK_OK;
+hk_status hki_guard_check_before(hki_worker *w) {
+    return hki_guard_watches(w) && hki_elastic_gives_before(w->elastic)
+               ? check_values(w)
+               : HK_OK;
 }
 
-// The step is made and counts. The exchange that follows takes place too, since
-// others may wait for it, at the latest when a worker that failed leaves: with
-// the center's own values.
-static hk_status look_after(void *user, hk_step_info *info) {
-    hki_worker *const w = user;
-    if (!hki_elastic_gives_after(w->elastic))
+// The exchange that follows takes place in any case, since others may wait for
+// it, at the latest when a worker that failed leaves: with the center's own
+// values.
+hk_status hki_guard_check_after(hki_worker *w) {
+    if (!hki_guard_watches(w) || !hki_elastic_gives_after(w->elastic))
         return HK_OK;
-    const hk_status s = look_at_values(w, info);
+    const hk_status s = check_values(w);
     if (s != HK_E_NOT_FINITE)
         return s;
-    if (hki_rail_is_left(w))
-        return hki_rail_go_back(w);
+    if (hki_guard_is_left(w))
+        return hki_guard_go_back(w);
     const hki_fault fault = hki_fault_of(s);
     HKI_TRY(hki_elastic_go_back(w->elastic, hki_worker_x(w)));
     return hki_fault_raise(&fault);
 }
 
-hk_status hki_rail_insert(hki_worker *w) {
-    HKI_TRY(hki_trainer_insert_blind(w->trainer, HK_POINT_GRADIENTS,
-                                     look_at_loss, w));
-    HKI_TRY(hki_trainer_insert_blind(w->trainer, HK_POINT_PROCESSED,
-                                     look_before, w));
-    return hki_trainer_insert_blind(w->trainer, HK_POINT_UPDATED, look_after,
-                                    w);
-}
-
 // ---- going back -------------------------------------------------------------
 
-void hki_rail_resume(hki_worker *w) {
-    hki_optimizer_set_halvings(w->optimizer, (int)w->rail.times);
+void hki_guard_resume(hki_worker *w) {
+    hki_optimizer_set_halvings(w->optimizer, (int)w->guard.times);
 }
 
-static void note(hki_worker *w, const char *why) {
+static void report_return(hki_worker *w, const char *why) {
     hki_crew *const c = w->e->crew;
     hki_mutex_lock(&c->lock);
-    w->report.railed = (uint32_t)w->rail.times;
+    w->report.railed = (uint32_t)w->guard.times;
     hki_mutex_unlock(&c->lock);
     hki_log(
         w->e->ctx, HK_LOG_WARNING,
@@ -122,36 +112,36 @@ static void note(hki_worker *w, const char *why) {
         "half its learning rate, %g (%u of at most %u times)",
         w->id, why,
         hk_optimizer_rate(w->optimizer, hki_elastic_global_step(w->elastic)),
-        (uint32_t)w->rail.times, w->e->config.c.rail);
+        (uint32_t)w->guard.times, w->e->config.c.rail);
 }
 
-hk_status hki_rail_go_back(hki_worker *w) {
+hk_status hki_guard_go_back(hki_worker *w) {
     hki_vector *const x = hki_worker_x(w);
     double norm;
     const hki_fault why = hki_fault_of(HK_E_NOT_FINITE);
     HKI_TRY(hki_elastic_go_back(w->elastic, x));
     HKI_TRY(hki_elastic_given_norm(w->elastic, x, &norm));
     if (!isfinite(norm))
-        return hki_rail_center_lost(w, "some of its values are not finite");
+        return hki_guard_center_lost(w, "some of its values are not finite");
     HKI_TRY(hki_optimizer_forget(w->optimizer));
     hki_gradproc_forget(w->gradproc);
-    w->rail.times++;
-    hki_rail_resume(w);
-    note(w, why.text);
+    w->guard.times++;
+    hki_guard_resume(w);
+    report_return(w, why.text);
     return HK_OK;
 }
 
-hk_status hki_rail_failed(const hki_worker *w, hk_status s) {
-    if (s != HK_E_NOT_FINITE || !hki_rail_watches(w) || hki_rail_is_left(w))
+hk_status hki_guard_explain(const hki_worker *w, hk_status s) {
+    if (s != HK_E_NOT_FINITE || !hki_guard_watches(w) || hki_guard_is_left(w))
         return s;
     return hki_fail(
         s,
         "%s; the divergence guard has returned this worker to the center %u "
         "times; lower the learning rate, or turn the guard off (run.rail 0)",
-        hk_last_error(), (uint32_t)w->rail.times);
+        hk_last_error(), (uint32_t)w->guard.times);
 }
 
-hk_status hki_rail_center_lost(const hki_worker *w, const char *what) {
+hk_status hki_guard_center_lost(const hki_worker *w, const char *what) {
     double period = 0, moving = 0;
     (void)hk_elastic_get(w->elastic, "communication_period", &period);
     (void)hk_elastic_get(w->elastic, "moving_rate", &moving);
