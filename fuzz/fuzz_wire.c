@@ -98,17 +98,17 @@ static void drain(hki_conn *c) {
             continue;
         if (hki_now_ns() > deadline)
             __builtin_trap();
-        (void)hki_conn_wait(c, true, false, -1, deadline, NULL);
+        (void)hki_conn_wait(c, true, false, NULL, deadline, NULL);
     }
 }
 
 static void send_raw(const uint8_t *data, size_t size) {
     hki_conn *c;
     const struct iovec v = {(void *)(uintptr_t)data, size};
-    if (hki_connect(net, "inproc:fuzz", -1, hki_now_ns() + 1000000000, &c) !=
+    if (hki_connect(net, "inproc:fuzz", NULL, hki_now_ns() + 1000000000, &c) !=
         HK_OK)
         return;
-    (void)hki_conn_send_all(c, &v, 1, -1, hki_now_ns() + 1000000000, "fuzz");
+    (void)hki_conn_send_all(c, &v, 1, NULL, hki_now_ns() + 1000000000, "fuzz");
     drain(c);
     hki_conn_close(c);
 }
@@ -123,7 +123,7 @@ static void send_frames(const uint8_t *data, size_t size) {
                                .shares = hki_shares_hash((uint8_t[]){1, 1}, 2),
                                .name = "fuzz"};
     const int64_t soon = hki_now_ns() + 1000000000;
-    if (hki_link_open(net, "inproc:fuzz", &open, -1, soon, &f, &w) != HK_OK)
+    if (hki_link_open(net, "inproc:fuzz", &open, NULL, soon, &f, &w) != HK_OK)
         return;
     const hki_msg_join join = {.task = 0};
     hki_msg_joined joined = {.exchange = 0};

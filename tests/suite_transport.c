@@ -29,7 +29,7 @@ static void *accept_main(void *arg) {
         a->status = hki_accept(a->l, &a->c);
     }
     if (a->c != NULL)
-        a->status = hki_conn_handshake(a->c, -1, deadline);
+        a->status = hki_conn_handshake(a->c, NULL, deadline);
     snprintf(a->text, sizeof a->text, "%s", hk_last_error());
     return NULL;
 }
@@ -39,7 +39,7 @@ void suite_pair_open(hki_net *net, const char *address, suite_pair *p) {
     acceptor a = {.l = p->listener};
     pthread_t id;
     assert_int_equal(pthread_create(&id, NULL, accept_main, &a), 0);
-    assert_ok(hki_connect(net, p->listener->address, -1, soon(), &p->client));
+    assert_ok(hki_connect(net, p->listener->address, NULL, soon(), &p->client));
     pthread_join(id, NULL);
     if (a.status != HK_OK)
         fail_msg("%s: accept: %s", address, a.text);
@@ -102,7 +102,7 @@ static void *stream_main(void *arg) {
             status = hki_conn_flush(s->c, &flushed);
         if (status == HK_OK && moved == 0 &&
             (sent < s->size || got < s->size || !flushed))
-            status = hki_conn_wait(s->c, got < s->size, sent < s->size, -1,
+            status = hki_conn_wait(s->c, got < s->size, sent < s->size, NULL,
                                    deadline, NULL);
     }
     s->in_order = status == HK_OK;
@@ -141,24 +141,24 @@ static void case_waits(hki_net *net, const char *address) {
     suite_pair p;
     suite_pair_open(net, address, &p);
     char byte;
-    assert_status(hki_conn_recv_all(p.client, &byte, 1, -1,
+    assert_status(hki_conn_recv_all(p.client, &byte, 1, NULL,
                                     hki_now_ns() + 20000000, "greeting"),
                   HK_E_TIMEOUT);
     assert_non_null(strstr(hk_last_error(), "greeting"));
-    int wake;
-    assert_ok(hki_wake_create(&wake, "test"));
-    hki_wake_now(wake);
+    hki_wake *wake;
+    assert_ok(hki_wake_create("test", &wake));
+    hki_wake_signal(wake);
     assert_status(
         hki_conn_recv_all(p.client, &byte, 1, wake, soon(), "greeting"),
         HK_E_CANCELLED);
-    close(wake);
+    hki_wake_destroy(wake);
     // A peer that does not read: sending comes to a stand, never blocks.
     void *big;
     assert_ok(hki_zalloc_array(1 << 20, 1, &big));
     const struct iovec v = {big, 1 << 20};
     hk_status s = HK_OK;
     for (int i = 0; i < 200 && s == HK_OK; i++)
-        s = hki_conn_send_all(p.client, &v, 1, -1, hki_now_ns() + 20000000,
+        s = hki_conn_send_all(p.client, &v, 1, NULL, hki_now_ns() + 20000000,
                               "flood");
     assert_status(s, HK_E_TIMEOUT);
     hki_free(big);
@@ -169,18 +169,18 @@ static void case_close(hki_net *net, const char *address) {
     suite_pair p;
     suite_pair_open(net, address, &p);
     const struct iovec v = {(char[]){"last words"}, 10};
-    assert_ok(hki_conn_send_all(p.server, &v, 1, -1, soon(), "farewell"));
+    assert_ok(hki_conn_send_all(p.server, &v, 1, NULL, soon(), "farewell"));
     hki_conn_close(p.server);
     p.server = NULL;
     char text[10];
-    assert_ok(hki_conn_recv_all(p.client, text, 10, -1, soon(), "farewell"));
+    assert_ok(hki_conn_recv_all(p.client, text, 10, NULL, soon(), "farewell"));
     assert_memory_equal(text, "last words", 10);
-    assert_status(hki_conn_recv_all(p.client, text, 1, -1, soon(), "more"),
+    assert_status(hki_conn_recv_all(p.client, text, 1, NULL, soon(), "more"),
                   HK_E_UNAVAILABLE);
     // Sending fails without a signal, at once or a little later.
     hk_status s = HK_OK;
     for (int i = 0; i < 1000 && s == HK_OK; i++)
-        s = hki_conn_send_all(p.client, &v, 1, -1, soon(), "echo");
+        s = hki_conn_send_all(p.client, &v, 1, NULL, soon(), "echo");
     assert_status(s, HK_E_UNAVAILABLE);
     suite_pair_close(&p);
 }
@@ -195,7 +195,7 @@ static void case_nobody(hki_net *net, const char *address) {
     assert_null(c);
     assert_status(hki_listen(net, at, &second), HK_E_EXISTS);
     hki_listener_close(l);
-    assert_status(hki_connect(net, at, -1, soon(), &c), HK_E_UNAVAILABLE);
+    assert_status(hki_connect(net, at, NULL, soon(), &c), HK_E_UNAVAILABLE);
     assert_null(c);
     // The place is free again.
     assert_ok(hki_listen(net, at, &l));
@@ -211,7 +211,7 @@ static void case_memory(hki_net *net, const char *address) {
         ours.bytes[99999] = 42;
         assert_ok(hki_conn_pass(p.server, ours.fd, soon()));
         int fd;
-        assert_ok(hki_conn_take(p.client, -1, soon(), &fd));
+        assert_ok(hki_conn_take(p.client, NULL, soon(), &fd));
         assert_status(hki_region_map(&theirs, dup(fd), 100001, true, "test"),
                       HK_E_DATA);
         assert_ok(hki_region_map(&theirs, fd, 100000, true, "test"));
@@ -223,9 +223,9 @@ static void case_memory(hki_net *net, const char *address) {
         hki_region_deinit(&ours);
         // A byte without memory is noticed.
         const struct iovec v = {(char[]){"f"}, 1};
-        assert_ok(hki_conn_send_all(p.server, &v, 1, -1, soon(), "byte"));
-        assert_status(hki_conn_take(p.client, -1, soon(), &fd), HK_E_DATA);
-        assert_status(hki_conn_take(p.client, -1, hki_now_ns(), &fd),
+        assert_ok(hki_conn_send_all(p.server, &v, 1, NULL, soon(), "byte"));
+        assert_status(hki_conn_take(p.client, NULL, soon(), &fd), HK_E_DATA);
+        assert_status(hki_conn_take(p.client, NULL, hki_now_ns(), &fd),
                       HK_E_TIMEOUT);
     }
     suite_pair_close(&p);

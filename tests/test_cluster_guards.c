@@ -127,7 +127,8 @@ static void test_old_center(void **state) {
 enum { HEAD = 32, EXCHANGE = 8, CHECK = 28 };
 
 static void hear(hki_conn *c, void *to, size_t size) {
-    assert_ok(hki_conn_recv_all(c, to, size, -1, hki_deadline(10000), "bytes"));
+    assert_ok(
+        hki_conn_recv_all(c, to, size, NULL, hki_deadline(10000), "bytes"));
 }
 
 // n answers, none of them an error; the head of the last one.

@@ -144,7 +144,7 @@ static void test_addresses(void **state) {
     assert_status(hki_listen(n, "tcp:no.such.host.invalid:0", &l),
                   HK_E_UNAVAILABLE);
     hki_conn *c = NULL;
-    assert_status(hki_connect(n, "fd:3", -1, soon(), &c), HK_E_INVALID_ARG);
+    assert_status(hki_connect(n, "fd:3", NULL, soon(), &c), HK_E_INVALID_ARG);
     hki_net_destroy(n);
 }
 
@@ -206,7 +206,7 @@ static void test_adopted(void **state) {
     assert_ok(hki_listen(n, address, &second));
     assert_string_equal(second->address, first->address);
     hki_conn *c, *s = NULL;
-    assert_ok(hki_connect(n, first->address, -1, soon(), &c));
+    assert_ok(hki_connect(n, first->address, NULL, soon(), &c));
     hki_listener_close(first); // the other keeps the socket open
     while (s == NULL)
         assert_ok(hki_accept(second, &s));
@@ -268,11 +268,12 @@ static void *serve_one(void *arg) {
     }
     if (c == NULL)
         return NULL;
-    s->status = hki_conn_handshake(c, -1, deadline);
+    s->status = hki_conn_handshake(c, NULL, deadline);
     snprintf(s->text, sizeof s->text, "%s", hk_last_error());
     // Stay until the peer has read its alert.
     char byte;
-    (void)hki_conn_recv_all(c, &byte, 1, -1, hki_now_ns() + 1000000000, "end");
+    (void)hki_conn_recv_all(c, &byte, 1, NULL, hki_now_ns() + 1000000000,
+                            "end");
     hki_conn_close(c);
     return NULL;
 }
@@ -299,7 +300,7 @@ static void test_keys(void **state) {
         assert_int_equal(pthread_create(&id, NULL, serve_one, &s), 0);
         hki_conn *c = NULL;
         const hk_status got =
-            hki_connect(stranger, s.l->address, -1, soon(), &c);
+            hki_connect(stranger, s.l->address, NULL, soon(), &c);
         char text[256];
         snprintf(text, sizeof text, "%s", hk_last_error());
         hki_conn_close(c);
@@ -335,11 +336,11 @@ static void test_not_tls(void **state) {
         char plain[64];
         snprintf(plain, sizeof plain, "tcp%s", s.l->address + 3);
         hki_conn *c;
-        assert_ok(hki_connect(n, plain, -1, soon(), &c));
+        assert_ok(hki_connect(n, plain, NULL, soon(), &c));
         const struct iovec v = {(void *)(uintptr_t)texts[i], strlen(texts[i])};
-        assert_ok(hki_conn_send_all(c, &v, 1, -1, soon(), "noise"));
+        assert_ok(hki_conn_send_all(c, &v, 1, NULL, soon(), "noise"));
         char byte;
-        while (hki_conn_recv_all(c, &byte, 1, -1, soon(), "alert") == HK_OK)
+        while (hki_conn_recv_all(c, &byte, 1, NULL, soon(), "alert") == HK_OK)
             continue;
         hki_conn_close(c);
         pthread_join(id, NULL);
@@ -357,7 +358,7 @@ static void test_not_tls(void **state) {
     snprintf(secure, sizeof secure, "tls%s", s.l->address + 3);
     hki_conn *c = NULL;
     // The plain server takes one byte of the hello and hangs up.
-    assert_status(hki_connect(n, secure, -1, soon(), &c), HK_E_UNAVAILABLE);
+    assert_status(hki_connect(n, secure, NULL, soon(), &c), HK_E_UNAVAILABLE);
     pthread_join(id, NULL);
     hki_listener_close(s.l);
     hki_net_destroy(n);
@@ -373,7 +374,7 @@ static hk_status open_all(void *user) {
     hki_conn *c = NULL, *accepted = NULL;
     hk_status s = hki_listen(n, "inproc:failing", &l);
     if (s == HK_OK)
-        s = hki_connect(n, "inproc:failing", -1, soon(), &c);
+        s = hki_connect(n, "inproc:failing", NULL, soon(), &c);
     if (s == HK_OK)
         s = hki_accept(l, &accepted);
     hki_conn_close(accepted);
@@ -393,7 +394,7 @@ static hk_status open_tls(void *user) {
     if (s == HK_OK) {
         char at[64];
         snprintf(at, sizeof at, "tls%s", plain->address + 3);
-        s = hki_connect(n, at, -1, hki_now_ns(), &c); // nobody answers
+        s = hki_connect(n, at, NULL, hki_now_ns(), &c); // nobody answers
         s = s == HK_E_TIMEOUT ? HK_OK : s;
     }
     hki_conn_close(c);

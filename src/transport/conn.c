@@ -2,8 +2,6 @@
 // messages, handing over of descriptors, networks.
 #define _GNU_SOURCE // explicit_bzero
 #include <errno.h>
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include "transport/streams.h"
@@ -125,39 +123,24 @@ int hki_conn_events(const hki_conn *c, bool recv, bool send) {
     return (recv ? c->recv_wants : 0) | (more ? c->send_wants : 0);
 }
 
-// Milliseconds until the deadline, rounded up.
-static int poll_ms(int64_t deadline_ns) {
-    const int64_t left = deadline_ns - hki_now_ns();
-    if (left <= 0)
-        return 0;
-    return (int)HKI_MIN((left + 999999) / 1000000, INT64_C(3600000));
-}
-
-hk_status hki_conn_wait(hki_conn *c, bool recv, bool send, int wake_fd,
+hk_status hki_conn_wait(hki_conn *c, bool recv, bool send, const hki_wake *wake,
                         int64_t deadline_ns, unsigned *ready) {
     unsigned got = 0;
     const int events = hki_conn_events(c, recv, send);
     if (events < 0) {
         got = HKI_READY_RECV;
     } else {
-        struct pollfd p[2] = {{.fd = c->fd, .events = (short)events},
-                              {.fd = wake_fd, .events = POLLIN}};
-        for (;;) {
-            const int n = poll(p, wake_fd >= 0 ? 2 : 1, poll_ms(deadline_ns));
-            if (n < 0 && errno != EINTR)
-                return hki_socket_fail(errno, "poll", c->peer);
-            if (wake_fd >= 0 && n > 0 && p[1].revents != 0)
-                return HK_E_CANCELLED;
-            if (n > 0)
-                break;
-            if (hki_now_ns() >= deadline_ns)
-                return HK_E_TIMEOUT;
-        }
+        hki_waitable e[2] = {{.os = {.fd = c->fd, .events = (short)events}},
+                             hki_wake_waitable(wake)};
+        HKI_TRY(hki_wait_any(e, HKI_COUNT(e), deadline_ns));
+        if (hki_is_ready(&e[1]))
+            return HK_E_CANCELLED;
         // Errors show in whatever is tried next.
-        const short bad = p[0].revents & (POLLERR | POLLHUP | POLLNVAL);
-        if (recv && ((p[0].revents & c->recv_wants) || bad))
+        const short came = e[0].os.revents;
+        const short bad = came & (POLLERR | POLLHUP | POLLNVAL);
+        if (recv && ((came & c->recv_wants) || bad))
             got |= HKI_READY_RECV;
-        if ((p[0].revents & c->send_wants) || bad)
+        if ((came & c->send_wants) || bad)
             got |= HKI_READY_SEND;
     }
     if (ready != NULL)
@@ -167,10 +150,9 @@ hk_status hki_conn_wait(hki_conn *c, bool recv, bool send, int wake_fd,
 
 // Waits until it can receive, or send; a wait that ends without that has a
 // message.
-static hk_status wait_to(hki_conn *c, bool recv, int wake_fd,
+static hk_status wait_to(hki_conn *c, bool recv, const hki_wake *wake,
                          int64_t deadline_ns, const char *what) {
-    const hk_status s =
-        hki_conn_wait(c, recv, !recv, wake_fd, deadline_ns, NULL);
+    const hk_status s = hki_conn_wait(c, recv, !recv, wake, deadline_ns, NULL);
     if (s == HK_E_TIMEOUT)
         return hki_fail(s, "%s: %s: the deadline has passed", c->peer, what);
     if (s == HK_E_CANCELLED)
@@ -179,7 +161,7 @@ static hk_status wait_to(hki_conn *c, bool recv, int wake_fd,
 }
 
 hk_status hki_conn_send_all(hki_conn *c, const struct iovec *v, int n,
-                            int wake_fd, int64_t deadline_ns,
+                            const hki_wake *wake, int64_t deadline_ns,
                             const char *what) {
     struct iovec left[MAX_PIECES];
     if (n > MAX_PIECES)
@@ -208,30 +190,32 @@ hk_status hki_conn_send_all(hki_conn *c, const struct iovec *v, int n,
             if (moved)
                 continue;
         }
-        HKI_TRY(wait_to(c, false, wake_fd, deadline_ns, what));
+        HKI_TRY(wait_to(c, false, wake, deadline_ns, what));
     }
 }
 
-hk_status hki_conn_recv_all(hki_conn *c, void *bytes, size_t size, int wake_fd,
-                            int64_t deadline_ns, const char *what) {
+hk_status hki_conn_recv_all(hki_conn *c, void *bytes, size_t size,
+                            const hki_wake *wake, int64_t deadline_ns,
+                            const char *what) {
     size_t have = 0;
     while (have < size) {
         size_t done;
         HKI_TRY(hki_conn_recv(c, (char *)bytes + have, size - have, &done));
         have += done;
         if (done == 0)
-            HKI_TRY(wait_to(c, true, wake_fd, deadline_ns, what));
+            HKI_TRY(wait_to(c, true, wake, deadline_ns, what));
     }
     return HK_OK;
 }
 
-hk_status hki_conn_handshake(hki_conn *c, int wake_fd, int64_t deadline_ns) {
+hk_status hki_conn_handshake(hki_conn *c, const hki_wake *wake,
+                             int64_t deadline_ns) {
     bool over = c->ops->handshake == NULL;
     HKI_TRY(hki_conn_check_user(c));
     while (!over) {
         HKI_TRY(c->ops->handshake(c, &over));
         if (!over)
-            HKI_TRY(wait_to(c, true, wake_fd, deadline_ns, "handshake"));
+            HKI_TRY(wait_to(c, true, wake, deadline_ns, "handshake"));
     }
     return HK_OK;
 }
@@ -261,11 +245,11 @@ hk_status hki_conn_pass(hki_conn *c, int fd, int64_t deadline_ns) {
             return HK_OK;
         if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
             return hki_socket_fail(errno, "hand over memory", c->peer);
-        HKI_TRY(wait_to(c, false, -1, deadline_ns, "hand over memory"));
+        HKI_TRY(wait_to(c, false, NULL, deadline_ns, "hand over memory"));
     }
 }
 
-hk_status hki_conn_take(hki_conn *c, int wake_fd, int64_t deadline_ns,
+hk_status hki_conn_take(hki_conn *c, const hki_wake *wake, int64_t deadline_ns,
                         int *fd) {
     for (;;) {
         char byte = 0;
@@ -292,28 +276,6 @@ hk_status hki_conn_take(hki_conn *c, int wake_fd, int64_t deadline_ns,
                             c->peer);
         if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
             return hki_socket_fail(errno, "take over memory", c->peer);
-        HKI_TRY(wait_to(c, true, wake_fd, deadline_ns, "take over memory"));
+        HKI_TRY(wait_to(c, true, wake, deadline_ns, "take over memory"));
     }
-}
-
-// ---- wake-up calls ----------------------------------------------------------
-
-hk_status hki_wake_create(int *fd, const char *what) {
-    *fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (*fd < 0)
-        return hki_fail(HK_E_IO,
-                        "%s: cannot create a file descriptor for wake-up calls",
-                        what);
-    return HK_OK;
-}
-
-void hki_wake_now(int fd) {
-    const uint64_t one = 1;
-    const ssize_t n = write(fd, &one, sizeof one);
-    (void)n; // full means that it is readable already
-}
-
-void hki_wake_close(int fd) {
-    if (fd >= 0)
-        close(fd);
 }

@@ -225,10 +225,10 @@ static bool answer(const uint8_t cookie[COOKIE], bool client,
 }
 
 static hk_status swap(hki_conn *c, uint8_t *ours, uint8_t *theirs, size_t size,
-                      int wake_fd, int64_t deadline_ns) {
+                      const hki_wake *wake, int64_t deadline_ns) {
     const struct iovec v = {ours, size};
-    HKI_TRY(hki_conn_send_all(c, &v, 1, wake_fd, deadline_ns, "proof"));
-    return hki_conn_recv_all(c, theirs, size, wake_fd, deadline_ns, "proof");
+    HKI_TRY(hki_conn_send_all(c, &v, 1, wake, deadline_ns, "proof"));
+    return hki_conn_recv_all(c, theirs, size, wake, deadline_ns, "proof");
 }
 
 static hk_status refuse(const hki_conn *c, const char *path) {
@@ -238,7 +238,8 @@ static hk_status refuse(const hki_conn *c, const char *path) {
                     c->peer, path);
 }
 
-hk_status hki_conn_prove(hki_conn *c, int wake_fd, int64_t deadline_ns) {
+hk_status hki_conn_prove(hki_conn *c, const hki_wake *wake,
+                         int64_t deadline_ns) {
     uint8_t cookie[COOKIE], ours[NONCE], theirs[NONCE];
     uint8_t mac[MAC], wanted[MAC], got[MAC];
     char at[ADDRESS], path[PATH];
@@ -246,7 +247,7 @@ hk_status hki_conn_prove(hki_conn *c, int wake_fd, int64_t deadline_ns) {
     if (!hki_random_bytes(ours, sizeof ours))
         return hki_fail(HK_E_IO, "%s: the system provides no random bytes",
                         c->peer);
-    HKI_TRY(swap(c, ours, theirs, NONCE, wake_fd, deadline_ns));
+    HKI_TRY(swap(c, ours, theirs, NONCE, wake, deadline_ns));
     listening_end(c, at);
     const uint8_t *const dialler = c->client ? ours : theirs;
     const uint8_t *const listener = c->client ? theirs : ours;
@@ -256,7 +257,7 @@ hk_status hki_conn_prove(hki_conn *c, int wake_fd, int64_t deadline_ns) {
     if (!ok)
         return hki_fail(HK_E_INTERNAL, "%s: OpenSSL offers no HMAC-SHA256",
                         c->peer);
-    HKI_TRY(swap(c, mac, got, MAC, wake_fd, deadline_ns));
+    HKI_TRY(swap(c, mac, got, MAC, wake, deadline_ns));
     if (CRYPTO_memcmp(got, wanted, MAC) != 0)
         return refuse(c, path);
     c->proven = true;

@@ -222,12 +222,11 @@ static int new_socket(int family) {
 // ---- connecting -------------------------------------------------------------
 
 // Waits for the end of a connect under way.
-static hk_status wait_connected(int fd, const char *text, int wake_fd,
+static hk_status wait_connected(int fd, const char *text, const hki_wake *wake,
                                 int64_t deadline_ns) {
     hki_conn c = {.ops = &hki_socket_ops, .fd = fd, .send_wants = POLLOUT};
     snprintf(c.peer, sizeof c.peer, "%.100s", text);
-    const hk_status s =
-        hki_conn_wait(&c, false, true, wake_fd, deadline_ns, NULL);
+    const hk_status s = hki_conn_wait(&c, false, true, wake, deadline_ns, NULL);
     if (s == HK_E_TIMEOUT || s == HK_E_CANCELLED)
         return hki_fail(s, "%s: connect: %s", text,
                         s == HK_E_TIMEOUT ? "the deadline has passed"
@@ -241,8 +240,8 @@ static hk_status wait_connected(int fd, const char *text, int wake_fd,
 }
 
 static hk_status connect_one(const struct sockaddr *a, socklen_t size,
-                             const char *text, int wake_fd, int64_t deadline_ns,
-                             int *out) {
+                             const char *text, const hki_wake *wake,
+                             int64_t deadline_ns, int *out) {
     const int fd = new_socket(a->sa_family);
     if (fd < 0)
         return hki_socket_fail(errno, "open a socket", text);
@@ -253,9 +252,8 @@ static hk_status connect_one(const struct sockaddr *a, socklen_t size,
         // A full queue of a unix socket: as if nobody was there.
         if (errno == EAGAIN)
             errno = ECONNREFUSED;
-        s = errno == EINPROGRESS
-                ? wait_connected(fd, text, wake_fd, deadline_ns)
-                : hki_socket_fail(errno, "connect", text);
+        s = errno == EINPROGRESS ? wait_connected(fd, text, wake, deadline_ns)
+                                 : hki_socket_fail(errno, "connect", text);
     }
     HKI_TRY_OR(s, close(fd));
     *out = fd;
@@ -263,14 +261,13 @@ static hk_status connect_one(const struct sockaddr *a, socklen_t size,
 }
 
 static hk_status connect_host(const hki_net *n, const hki_endpoint *e,
-                              const char *text, int wake_fd,
+                              const char *text, const hki_wake *wake,
                               int64_t deadline_ns, int *fd) {
     struct addrinfo *list;
     HKI_TRY(look_up(e, false, n->name, &list));
     hk_status s = HK_E_UNAVAILABLE;
     for (const struct addrinfo *i = list; i != NULL; i = i->ai_next) {
-        s = connect_one(i->ai_addr, i->ai_addrlen, text, wake_fd, deadline_ns,
-                        fd);
+        s = connect_one(i->ai_addr, i->ai_addrlen, text, wake, deadline_ns, fd);
         if (s == HK_OK || s == HK_E_CANCELLED)
             break;
     }
@@ -278,7 +275,7 @@ static hk_status connect_host(const hki_net *n, const hki_endpoint *e,
     return s;
 }
 
-hk_status hki_connect(hki_net *n, const char *text, int wake_fd,
+hk_status hki_connect(hki_net *n, const char *text, const hki_wake *wake,
                       int64_t deadline_ns, hki_conn **out) {
     hki_endpoint e;
     HKI_TRY(hki_endpoint_parse(text, n->has_key, n->name, &e));
@@ -287,16 +284,16 @@ hk_status hki_connect(hki_net *n, const char *text, int wake_fd,
                         n->name, text);
     int fd = -1;
     if (e.scheme == HKI_TCP || e.scheme == HKI_TLS) {
-        HKI_TRY(connect_host(n, &e, text, wake_fd, deadline_ns, &fd));
+        HKI_TRY(connect_host(n, &e, text, wake, deadline_ns, &fd));
     } else {
         address a;
         HKI_TRY(local_address(&e, n->name, &a));
-        HKI_TRY(connect_one(&a.u.any, a.size, text, wake_fd, deadline_ns, &fd));
+        HKI_TRY(connect_one(&a.u.any, a.size, text, wake, deadline_ns, &fd));
     }
     hki_conn *c;
     HKI_TRY(hki_conn_create(n, fd, e.scheme, true, &c));
     snprintf(c->peer, sizeof c->peer, "%.100s", text);
-    HKI_TRY_OR(hki_conn_handshake(c, wake_fd, deadline_ns), hki_conn_close(c));
+    HKI_TRY_OR(hki_conn_handshake(c, wake, deadline_ns), hki_conn_close(c));
     *out = c;
     return HK_OK;
 }
@@ -363,7 +360,7 @@ static hk_status bind_path(hki_listener *l, const address *a,
         if (errno != EADDRINUSE || again > 0 || path[0] == '\0')
             return hki_socket_fail(errno, "listen", l->address);
         int probe = -1;
-        const hk_status s = connect_one(&a->u.any, a->size, l->address, -1,
+        const hk_status s = connect_one(&a->u.any, a->size, l->address, NULL,
                                         hki_now_ns() + 1000000000, &probe);
         if (s == HK_OK) {
             close(probe);

@@ -109,9 +109,9 @@ struct hki_conn {
 };
 
 // Connects and shakes hands. HK_E_UNAVAILABLE, HK_E_TIMEOUT: worth a retry;
-// HK_E_DENIED: a key is wrong or missing. wake_fd: a readable one ends every
-// wait with HK_E_CANCELLED; -1: none.
-hk_status hki_connect(hki_net *n, const char *address, int wake_fd,
+// HK_E_DENIED: a key is wrong or missing. wake: ends every wait with
+// HK_E_CANCELLED; NULL: none.
+hk_status hki_connect(hki_net *n, const char *address, const hki_wake *wake,
                       int64_t deadline_ns, hki_conn **out);
 void hki_conn_close(hki_conn *c); // NULL is allowed
 
@@ -134,18 +134,21 @@ typedef enum hki_ready {
 
 // Waits until the connection can go on. ready: NULL allowed. HK_E_TIMEOUT,
 // HK_E_CANCELLED without a message of their own: the caller knows what for.
-hk_status hki_conn_wait(hki_conn *c, bool recv, bool send, int wake_fd,
+hk_status hki_conn_wait(hki_conn *c, bool recv, bool send, const hki_wake *wake,
                         int64_t deadline_ns, unsigned *ready);
 // The whole of it, waiting as needed; `what` names the wait in messages.
 hk_status hki_conn_send_all(hki_conn *c, const struct iovec *v, int n,
-                            int wake_fd, int64_t deadline_ns, const char *what);
-hk_status hki_conn_recv_all(hki_conn *c, void *bytes, size_t size, int wake_fd,
-                            int64_t deadline_ns, const char *what);
+                            const hki_wake *wake, int64_t deadline_ns,
+                            const char *what);
+hk_status hki_conn_recv_all(hki_conn *c, void *bytes, size_t size,
+                            const hki_wake *wake, int64_t deadline_ns,
+                            const char *what);
 
 // Hands an open file to the peer (can_pass), as one byte of the stream that
 // the peer takes with hki_conn_take. fd stays the caller's.
 hk_status hki_conn_pass(hki_conn *c, int fd, int64_t deadline_ns);
-hk_status hki_conn_take(hki_conn *c, int wake_fd, int64_t deadline_ns, int *fd);
+hk_status hki_conn_take(hki_conn *c, const hki_wake *wake, int64_t deadline_ns,
+                        int *fd);
 
 // ---- listeners --------------------------------------------------------------
 
@@ -164,7 +167,8 @@ void hki_listener_close(hki_listener *l); // NULL is allowed
 // Takes one connection that is waiting; *out NULL: there is none. Not yet
 // shaken hands: hki_conn_handshake.
 hk_status hki_accept(hki_listener *l, hki_conn **out);
-hk_status hki_conn_handshake(hki_conn *c, int wake_fd, int64_t deadline_ns);
+hk_status hki_conn_handshake(hki_conn *c, const hki_wake *wake,
+                             int64_t deadline_ns);
 
 // ---- the same user ----------------------------------------------------------
 //
@@ -175,7 +179,8 @@ hk_status hki_conn_handshake(hki_conn *c, int wake_fd, int64_t deadline_ns);
 // This end insists on it.
 bool hki_conn_wants_proof(const hki_conn *c);
 // Both ends call it at the same point of the stream. HK_E_DENIED.
-hk_status hki_conn_prove(hki_conn *c, int wake_fd, int64_t deadline_ns);
+hk_status hki_conn_prove(hki_conn *c, const hki_wake *wake,
+                         int64_t deadline_ns);
 
 // ---- shared memory ----------------------------------------------------------
 
@@ -192,12 +197,5 @@ hk_status hki_region_create(hki_region *r, const char *name, size_t size);
 hk_status hki_region_map(hki_region *r, int fd, size_t size, bool writable,
                          const char *what);
 void hki_region_deinit(hki_region *r); // zeroed or deinit'ed is fine
-
-// ---- wake-up calls ----------------------------------------------------------
-
-// A descriptor that becomes readable once and stays so.
-hk_status hki_wake_create(int *fd, const char *what);
-void hki_wake_now(int fd);   // async-signal-safe
-void hki_wake_close(int fd); // negative: nothing
 
 #endif // HKI_TRANSPORT_H

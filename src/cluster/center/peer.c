@@ -291,8 +291,8 @@ static hk_status on_left_over(hki_session *s, const hki_frame *head) {
         size_t done;
         HKI_TRY(hki_frame_body(&s->f, skip, sizeof skip, &done));
         if (done == 0)
-            HKI_TRY(hki_conn_wait(s->f.conn, true, false, s->f.wake_fd,
-                                  deadline, NULL));
+            HKI_TRY(hki_conn_wait(s->f.conn, true, false, s->f.wake, deadline,
+                                  NULL));
     }
     return HK_OK;
 }
@@ -349,7 +349,7 @@ static hk_status wait_request(hki_session *s, hki_frame *out) {
             deadline = hki_session_stall(s);
         }
         const hk_status status =
-            hki_conn_wait(s->f.conn, true, false, s->f.wake_fd, deadline, NULL);
+            hki_conn_wait(s->f.conn, true, false, s->f.wake, deadline, NULL);
         if (status == HK_E_TIMEOUT && !begun)
             return hki_fail(HK_E_END, "%s: no sign of life for %.0f s", s->peer,
                             (double)s->server->lease_ms * 0.002);
@@ -406,7 +406,7 @@ static void say_denied(hki_session *s, int64_t deadline_ns) {
 static hk_status greet(hki_session *s) {
     const int64_t deadline = hki_now_ns() + s->server->hello_ns;
     hk_refusal why = HK_REFUSED_OTHER;
-    hk_status status = hki_conn_handshake(s->f.conn, s->f.wake_fd, deadline);
+    hk_status status = hki_conn_handshake(s->f.conn, s->f.wake, deadline);
     if (status == HK_E_DENIED) {
         why = HK_REFUSED_KEY;
         say_denied(s, deadline);

@@ -1,5 +1,4 @@
 // server.c - a center server from its options to its end.
-#include <poll.h>
 #include "cluster/center/server.h"
 #include "codec/codec.h"
 #include "base/io.h"
@@ -194,7 +193,7 @@ static hk_status open_network(hk_center_server *s,
     HKI_TRY(hki_key_net(s->name, o->key, o->insecure != 0, tap, &s->net));
     HKI_TRY(
         hki_zalloc_array(o->n_addresses, sizeof *s->listener, &s->listener));
-    HKI_TRY(hki_alloc_array(o->n_addresses + 1, sizeof *s->polls, &s->polls));
+    HKI_TRY(hki_alloc_array(o->n_addresses + 1, sizeof *s->waits, &s->waits));
     for (; s->n_listeners < o->n_addresses; s->n_listeners++) {
         hki_listener **const l = &s->listener[s->n_listeners];
         HKI_TRY(hki_listen(s->net, o->addresses[s->n_listeners], l));
@@ -291,7 +290,7 @@ static hk_status make_locks(hk_center_server *s) {
     HKI_TRY(hki_cond_init(&s->changed, s->name));
     s->has_changed = true;
     HKI_TRY(hki_board_init(&s->board, s->name));
-    return hki_wake_create(&s->wake_fd, s->name);
+    return hki_wake_create(s->name, &s->wake);
 }
 
 static hk_status start(hk_center_server *s, const hk_center_server_options *o,
@@ -342,7 +341,6 @@ hk_status hki_server_start(const hk_center_server_options *opt,
     HKI_TRY(hki_options_copy(&o, sizeof o, opt, "center server"));
     HKI_SCOPED(hk_center_server_stop_at) hk_center_server *s = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
-    s->wake_fd = -1;
     s->start_ns = hki_now_ns();
     HKI_TRY(start(s, &o, hooks));
     return HKI_HAND_ON(out, s);
@@ -357,8 +355,7 @@ void hk_center_server_stop(hk_center_server *s) {
     if (s == NULL)
         return;
     atomic_store(&s->stopping, true);
-    if (s->wake_fd >= 0)
-        hki_wake_now(s->wake_fd);
+    hki_wake_signal(s->wake);
     hki_thread_stop(s->writer);
     hki_thread_stop(s->acceptor);
     if (s->has_lock) {
@@ -376,7 +373,7 @@ void hk_center_server_stop(hk_center_server *s) {
     for (size_t i = 0; s->listener != NULL && i < s->n_listeners; i++)
         hki_listener_close(s->listener[i]);
     hki_free(s->listener);
-    hki_free(s->polls);
+    hki_free(s->waits);
     if (s->has_lock)
         hki_server_drop_unread(s, 0);
     hki_shard_close(atomic_load(&s->shard));
@@ -387,7 +384,7 @@ void hk_center_server_stop(hk_center_server *s) {
         hki_cond_deinit(&s->changed);
     if (s->has_lock)
         hki_mutex_deinit(&s->lock);
-    hki_wake_close(s->wake_fd);
+    hki_wake_destroy(s->wake);
     hk_schedule_release(s->schedule);
     hki_arena_deinit(&s->arena);
     hki_free(s->name);

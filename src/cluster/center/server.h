@@ -81,8 +81,8 @@ struct hk_center_server {
     hki_net *net;
     hki_listener **listener;
     size_t n_listeners;
-    struct pollfd *polls; // of the accepting thread: listeners, then wake_fd
-    int wake_fd;
+    hki_waitable *waits; // of the accepting thread: listeners, then wake
+    hki_wake *wake;
     hki_thread *acceptor, *writer; // writer: snapshots
     int64_t start_ns;
 

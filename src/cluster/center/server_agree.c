@@ -27,7 +27,7 @@ hk_status hki_shard_links_open(hk_center_server *s, const char *who,
         else
             snprintf(open.name, sizeof open.name, "%.20s for %.38s", s->name,
                      who);
-        HKI_TRY(hki_link_open(s->net, s->shards[out->n], &open, s->wake_fd,
+        HKI_TRY(hki_link_open(s->net, s->shards[out->n], &open, s->wake,
                               deadline_ns, &out->f[out->n], &w));
         out->at[out->n] = &out->f[out->n];
     }

@@ -21,8 +21,7 @@ void hki_remote_destroy(hk_center *c) {
             hki_cond_broadcast(&r->changed);
         hki_mutex_unlock(&r->lock);
     }
-    if (r->wake_fd >= 0)
-        hki_wake_now(r->wake_fd);
+    hki_wake_signal(r->wake);
     hki_thread_stop(r->heartbeat);
     while (r->members != NULL) {
         hki_member_link *const w = r->members;
@@ -40,7 +39,7 @@ void hki_remote_destroy(hk_center *c) {
     if (r->has_lock)
         hki_mutex_deinit(&r->lock);
     hki_net_destroy(r->net);
-    hki_wake_close(r->wake_fd);
+    hki_wake_destroy(r->wake);
     hki_plan_deinit(&r->plan);
     hki_buf_deinit(&r->layout);
     for (uint32_t i = 0; r->address != NULL && i < r->n_shards; i++)
@@ -99,7 +98,7 @@ static hk_status make_locks(hki_remote *r) {
     r->has_call_lock = true;
     HKI_TRY(hki_cond_init(&r->changed, "connect"));
     r->has_changed = true;
-    return hki_wake_create(&r->wake_fd, "connect");
+    return hki_wake_create("connect", &r->wake);
 }
 
 // Everything that needs no connection.
@@ -191,9 +190,8 @@ hk_status hki_remote_pause(const hki_remote *r, int64_t *pause_ms,
         hki_log(r->context, HK_LOG_WARNING,
                 "%s; trying for %lld more seconds (connect_ms)",
                 hk_last_error(), (long long)(left / 1000));
-    struct pollfd wake = {.fd = r->wake_fd, .events = POLLIN};
-    if (hki_nap(r->context, HKI_MIN(*pause_ms, HKI_MAX(left, 1))) ||
-        poll(&wake, 1, 0) > 0)
+    const int64_t pause = HKI_MIN(*pause_ms, HKI_MAX(left, 1));
+    if (hki_nap_until(r->context, r->wake, hki_deadline(pause)))
         return hki_fail(HK_E_CANCELLED, "connect: stopped");
     *pause_ms = HKI_MIN(2 * *pause_ms, 1000);
     return HK_OK;
@@ -293,7 +291,6 @@ hk_status hki_center_connect(const hk_connect_options *opt, const hki_tap *tap,
     r->base.ops = &hki_remote_ops;
     r->base.layout = hk_layout_retain(layout);
     r->context = o.context;
-    r->wake_fd = -1;
     const hk_status s = open_remote(r, &o, tap);
     if (s != HK_OK) {
         hki_remote_destroy(&r->base);

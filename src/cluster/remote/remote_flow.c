@@ -319,7 +319,7 @@ static bool has_work(const hki_link *l) {
 
 static hk_status wait_any(hki_member_link *w, int64_t deadline_ns) {
     hki_remote *const r = w->remote;
-    nfds_t n = 0;
+    size_t n = 0;
     for (uint32_t i = 0; i < r->n_shards; i++) {
         hki_link *const l = &w->link[i];
         if (!has_work(l))
@@ -328,24 +328,21 @@ static hk_status wait_any(hki_member_link *w, int64_t deadline_ns) {
             hki_conn_events(l->f.conn, is_active(l), !hki_frame_idle(&l->f));
         if (events < 0)
             return hki_now_ns() < deadline_ns ? HK_OK : HK_E_TIMEOUT;
-        w->poll[n++] =
+        w->waits[n++].os =
             (struct pollfd){.fd = l->f.conn->fd, .events = (short)events};
     }
-    const int64_t left = deadline_ns - hki_now_ns();
-    if (left <= 0)
+    if (hki_now_ns() >= deadline_ns)
         return HK_E_TIMEOUT;
     if (n == 1) { // the usual case
         for (uint32_t i = 0; i < r->n_shards; i++)
             if (has_work(&w->link[i]))
                 return hki_conn_wait(w->link[i].f.conn, is_active(&w->link[i]),
-                                     !hki_frame_idle(&w->link[i].f), r->wake_fd,
+                                     !hki_frame_idle(&w->link[i].f), r->wake,
                                      deadline_ns, NULL);
     }
-    w->poll[n] = (struct pollfd){.fd = r->wake_fd, .events = POLLIN};
-    const int64_t ms = HKI_MIN((left + 999999) / 1000000, INT64_C(500));
-    if (poll(w->poll, n + 1, (int)ms) > 0 && w->poll[n].revents != 0)
-        return HK_E_CANCELLED;
-    return hki_now_ns() >= deadline_ns ? HK_E_TIMEOUT : HK_OK;
+    w->waits[n] = hki_wake_waitable(r->wake);
+    HKI_TRY(hki_wait_any(w->waits, n + 1, deadline_ns));
+    return hki_is_ready(&w->waits[n]) ? HK_E_CANCELLED : HK_OK;
 }
 
 static hk_status stalled(const hki_member_link *w, const hki_link *l) {
