@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <math.h>
 #include <sys/socket.h>
+#include "transport/socket.h"
 #include "cluster/wire/all_shards.h"
 #include "cluster/remote/remote.h"
 #include "cluster/center/server.h"
@@ -146,13 +147,13 @@ static void hang_up(peer *p) {
     const int64_t deadline = hki_deadline(5000);
     if (p->f.conn == NULL)
         return;
-    (void)shutdown(p->f.conn->fd, SHUT_WR);
+    (void)shutdown(((hki_socket *)p->f.conn)->fd, SHUT_WR);
     size_t done = 0;
     while (hki_conn_recv(p->f.conn, skip, sizeof skip, &done) == HK_OK) {
         if (hki_now_ns() > deadline)
             __builtin_trap();
         if (done == 0)
-            (void)hki_conn_wait(p->f.conn, true, false, NULL, deadline, NULL);
+            (void)hki_conn_wait(p->f.conn, true, false, NULL, deadline);
     }
     hki_framer_deinit(&p->f);
     p->f = (hki_framer){.wake = NULL};

@@ -3,6 +3,7 @@
 // from a member to a live server, so that the checks behind them are reached.
 #define _GNU_SOURCE
 #include <sys/socket.h>
+#include "transport/socket.h"
 #include "cluster/remote/remote.h"
 #include "cluster/center/server.h"
 
@@ -89,7 +90,7 @@ static void start(void) {
 static void drain(hki_conn *c) {
     uint8_t skip[4096];
     const int64_t deadline = hki_now_ns() + INT64_C(5000000000);
-    (void)shutdown(c->fd, SHUT_WR);
+    (void)shutdown(((hki_socket *)c)->fd, SHUT_WR);
     for (;;) {
         size_t done = 0;
         if (hki_conn_recv(c, skip, sizeof skip, &done) != HK_OK)
@@ -98,7 +99,7 @@ static void drain(hki_conn *c) {
             continue;
         if (hki_now_ns() > deadline)
             __builtin_trap();
-        (void)hki_conn_wait(c, true, false, NULL, deadline, NULL);
+        (void)hki_conn_wait(c, true, false, NULL, deadline);
     }
 }
 

@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include "transport/socket.h"
 
 static void test_strangers(void **state) {
     (void)state;
@@ -296,7 +297,7 @@ static void shake_without_key(hki_conn *c) {
     SSL_CTX_set_verify(x, SSL_VERIFY_NONE, NULL);
     SSL *const ssl = SSL_new(x);
     assert_non_null(ssl);
-    assert_int_equal(SSL_set_fd(ssl, c->fd), 1);
+    assert_int_equal(SSL_set_fd(ssl, ((hki_socket *)c)->fd), 1);
     const int r = SSL_connect(ssl);
     SSL_free(ssl);
     SSL_CTX_free(x);

@@ -193,11 +193,11 @@ static hk_status open_network(hk_center_server *s,
     HKI_TRY(hki_key_net(s->name, o->key, o->insecure != 0, tap, &s->net));
     HKI_TRY(
         hki_zalloc_array(o->n_addresses, sizeof *s->listener, &s->listener));
-    HKI_TRY(hki_alloc_array(o->n_addresses + 1, sizeof *s->waits, &s->waits));
+    HKI_TRY(hki_wait_set_create(o->n_addresses + 1, &s->waits));
     for (; s->n_listeners < o->n_addresses; s->n_listeners++) {
         hki_listener **const l = &s->listener[s->n_listeners];
         HKI_TRY(hki_listen(s->net, o->addresses[s->n_listeners], l));
-        s->shard_opt.shared |= (*l)->scheme == HKI_SHM;
+        s->shard_opt.shared |= ((*l)->flags & HKI_CONN_MEMORY) != 0;
     }
     return HK_OK;
 }
@@ -318,7 +318,7 @@ static hk_status start(hk_center_server *s, const hk_center_server_options *o,
     for (size_t i = 0; i < s->n_listeners; i++)
         hki_log(s->context, HK_LOG_INFO, "%s: listens at %s%s", s->name,
                 s->listener[i]->address,
-                s->listener[i]->scheme == HKI_TCP && o->insecure
+                s->listener[i]->flags & HKI_CONN_EXPOSED && o->insecure
                     ? ", without encryption (insecure)"
                     : "");
     HKI_TRY(hki_thread_start(hki_server_accept_main, s, -1, "hooke-accept",
@@ -373,7 +373,7 @@ void hk_center_server_stop(hk_center_server *s) {
     for (size_t i = 0; s->listener != NULL && i < s->n_listeners; i++)
         hki_listener_close(s->listener[i]);
     hki_free(s->listener);
-    hki_free(s->waits);
+    hki_wait_set_destroy(s->waits);
     if (s->has_lock)
         hki_server_drop_unread(s, 0);
     hki_shard_close(atomic_load(&s->shard));

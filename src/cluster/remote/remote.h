@@ -140,7 +140,7 @@ typedef struct hki_member_link {
     hki_batch **batch;
     uint32_t *n_batches;
     uint32_t **ids;
-    hki_waitable *waits; // one per shard, and the remote's wake
+    hki_wait_set *waits; // connections to the shards, the remote's wake
 } hki_member_link;
 
 // A set of data that a worker of this process takes ranges of.

@@ -118,8 +118,6 @@ static hk_status prepare(hki_remote *r, const hk_connect_options *o,
         HKI_TRY(hki_strdup(o->addresses[i], &r->address[i]));
     }
     HKI_TRY(hki_zalloc_array(r->n_shards, sizeof *r->control, &r->control));
-    for (uint32_t i = 0; i < r->n_shards; i++)
-        r->control[i].map.fd = r->control[i].ring.fd = -1;
     if (r->base.layout != NULL) {
         HKI_TRY(hki_shares_of(r->base.layout, o->share, o->share_user, r->name,
                               &r->share));
@@ -201,7 +199,7 @@ hk_status hki_remote_pause(const hki_remote *r, int64_t *pause_ms,
 // center tells its model to an observer that brings none.
 static hk_status explain_model(hki_remote *r, int64_t deadline_ns) {
     const hki_fault refused = hki_fault_of(HK_E_INVALID_ARG);
-    hki_link l = {.role = HKI_ROLE_OBSERVER, .map.fd = -1, .ring.fd = -1};
+    hki_link l = {.role = HKI_ROLE_OBSERVER};
     char text[HKI_DIFFERENCE_TEXT];
     hk_layout *const mine = r->base.layout;
     uint8_t *const my_share = r->share;

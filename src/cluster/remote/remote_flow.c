@@ -319,30 +319,18 @@ static bool has_work(const hki_link *l) {
 
 static hk_status wait_any(hki_member_link *w, int64_t deadline_ns) {
     hki_remote *const r = w->remote;
-    size_t n = 0;
+    hki_wait_set_clear(w->waits);
     for (uint32_t i = 0; i < r->n_shards; i++) {
         hki_link *const l = &w->link[i];
-        if (!has_work(l))
-            continue;
-        const int events =
-            hki_conn_events(l->f.conn, is_active(l), !hki_frame_idle(&l->f));
-        if (events < 0)
-            return hki_now_ns() < deadline_ns ? HK_OK : HK_E_TIMEOUT;
-        w->waits[n++].os =
-            (struct pollfd){.fd = l->f.conn->fd, .events = (short)events};
+        if (has_work(l))
+            (void)hki_wait_set_add_conn(w->waits, l->f.conn, is_active(l),
+                                        !hki_frame_idle(&l->f));
     }
-    if (hki_now_ns() >= deadline_ns)
+    const size_t wake = hki_wait_set_add_wake(w->waits, r->wake);
+    if (hki_now_ns() >= deadline_ns) // also where a connection is ready
         return HK_E_TIMEOUT;
-    if (n == 1) { // the usual case
-        for (uint32_t i = 0; i < r->n_shards; i++)
-            if (has_work(&w->link[i]))
-                return hki_conn_wait(w->link[i].f.conn, is_active(&w->link[i]),
-                                     !hki_frame_idle(&w->link[i].f), r->wake,
-                                     deadline_ns, NULL);
-    }
-    w->waits[n] = hki_wake_waitable(r->wake);
-    HKI_TRY(hki_wait_any(w->waits, n + 1, deadline_ns));
-    return hki_is_ready(&w->waits[n]) ? HK_E_CANCELLED : HK_OK;
+    HKI_TRY(hki_wait_set_wait(w->waits, deadline_ns));
+    return hki_wait_set_ready(w->waits, wake) ? HK_E_CANCELLED : HK_OK;
 }
 
 static hk_status stalled(const hki_member_link *w, const hki_link *l) {

@@ -70,19 +70,16 @@ static hk_status check_welcome(const hki_remote *r, const hki_link *l) {
 // The memory that a center on this host offers.
 static hk_status take_memory(hki_link *l, int64_t deadline_ns) {
     const hki_msg_welcome *const w = &l->welcome;
-    int fd;
     if (w->ring_bytes == 0)
         return HK_OK;
     if (w->ring_bytes > SIZE_MAX / 2 || w->map_bytes > SIZE_MAX / 2 ||
         w->values_offset > w->map_bytes || w->values_offset % 64 != 0)
         return hki_fail(HK_E_DATA, "%s: invalid shared memory of %llu bytes",
                         l->f.conn->peer, (unsigned long long)w->map_bytes);
-    HKI_TRY(hki_conn_take(l->f.conn, l->f.wake, deadline_ns, &fd));
-    HKI_TRY(hki_region_map(&l->map, fd, (size_t)w->map_bytes, false,
-                           l->f.conn->peer));
-    HKI_TRY(hki_conn_take(l->f.conn, l->f.wake, deadline_ns, &fd));
-    return hki_region_map(&l->ring, fd, (size_t)w->ring_bytes, true,
-                          l->f.conn->peer);
+    HKI_TRY(hki_conn_take(l->f.conn, (size_t)w->map_bytes, false, l->f.wake,
+                          deadline_ns, &l->map));
+    return hki_conn_take(l->f.conn, (size_t)w->ring_bytes, true, l->f.wake,
+                         deadline_ns, &l->ring);
 }
 
 // The center's model, for a handle that was opened without one.
