@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <math.h>
 #include <sys/socket.h>
+#include "transport/socket.h"
 #include "cluster/wire/all_shards.h"
 #include "cluster/remote/remote.h"
 #include "cluster/center/server.h"
@@ -146,16 +147,16 @@ static void hang_up(peer *p) {
     const int64_t deadline = hki_deadline(5000);
     if (p->f.conn == NULL)
         return;
-    (void)shutdown(p->f.conn->fd, SHUT_WR);
+    (void)shutdown(((hki_socket *)p->f.conn)->fd, SHUT_WR);
     size_t done = 0;
     while (hki_conn_recv(p->f.conn, skip, sizeof skip, &done) == HK_OK) {
         if (hki_now_ns() > deadline)
             __builtin_trap();
         if (done == 0)
-            (void)hki_conn_wait(p->f.conn, true, false, -1, deadline, NULL);
+            (void)hki_conn_wait(p->f.conn, true, false, NULL, deadline);
     }
     hki_framer_deinit(&p->f);
-    p->f = (hki_framer){.wake_fd = -1};
+    p->f = (hki_framer){.wake = NULL};
 }
 
 // A worker, or somebody else who may come without a fingerprint.
@@ -173,9 +174,9 @@ static void open_peer(peer *p) {
     hki_msg_welcome w;
     if (how & 8)
         m.fingerprint = 0;
-    if (hki_link_open(p->net, addresses[how & 1], &m, -1, soon(), &p->f, &w) !=
-        HK_OK)
-        p->f = (hki_framer){.wake_fd = -1};
+    if (hki_link_open(p->net, addresses[how & 1], &m, NULL, soon(), &p->f,
+                      &w) != HK_OK)
+        p->f = (hki_framer){.wake = NULL};
 }
 
 static void join(peer *p) {
@@ -493,7 +494,7 @@ static void attack(hk_center_server *server, script *s) {
     peer p = {.script = s,
               .server = server,
               .shard = atomic_load(&server->shard),
-              .f = {.wake_fd = -1}};
+              .f = {.wake = NULL}};
     if (hki_net_create(&no, &p.net) != HK_OK)
         __builtin_trap();
     open_peer(&p);

@@ -3,6 +3,7 @@
 // from a member to a live server, so that the checks behind them are reached.
 #define _GNU_SOURCE
 #include <sys/socket.h>
+#include "transport/socket.h"
 #include "cluster/remote/remote.h"
 #include "cluster/center/server.h"
 
@@ -90,7 +91,7 @@ static void start(void) {
 static void drain(hki_conn *c) {
     uint8_t skip[4096];
     const int64_t deadline = hki_now_ns() + INT64_C(5000000000);
-    (void)shutdown(c->fd, SHUT_WR);
+    (void)shutdown(((hki_socket *)c)->fd, SHUT_WR);
     for (;;) {
         size_t done = 0;
         if (hki_conn_recv(c, skip, sizeof skip, &done) != HK_OK)
@@ -99,17 +100,17 @@ static void drain(hki_conn *c) {
             continue;
         if (hki_now_ns() > deadline)
             __builtin_trap();
-        (void)hki_conn_wait(c, true, false, -1, deadline, NULL);
+        (void)hki_conn_wait(c, true, false, NULL, deadline);
     }
 }
 
 static void send_raw(const uint8_t *data, size_t size) {
     hki_conn *c;
     const struct iovec v = {(void *)(uintptr_t)data, size};
-    if (hki_connect(net, "inproc:fuzz", -1, hki_now_ns() + 1000000000, &c) !=
+    if (hki_connect(net, "inproc:fuzz", NULL, hki_now_ns() + 1000000000, &c) !=
         HK_OK)
         return;
-    (void)hki_conn_send_all(c, &v, 1, -1, hki_now_ns() + 1000000000, "fuzz");
+    (void)hki_conn_send_all(c, &v, 1, NULL, hki_now_ns() + 1000000000, "fuzz");
     drain(c);
     hki_conn_close(c);
 }
@@ -126,7 +127,7 @@ static void send_frames(const uint8_t *data, size_t size) {
             (hk_share[]){HK_SHARE_EXCHANGE, HK_SHARE_EXCHANGE}, 2),
         .name = "fuzz"};
     const int64_t soon = hki_now_ns() + 1000000000;
-    if (hki_link_open(net, "inproc:fuzz", &open, -1, soon, &f, &w) != HK_OK)
+    if (hki_link_open(net, "inproc:fuzz", &open, NULL, soon, &f, &w) != HK_OK)
         return;
     const hki_msg_join join = {.task = 0};
     hki_msg_joined joined = {.exchange = 0};

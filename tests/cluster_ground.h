@@ -126,19 +126,19 @@ static inline void await(ground *g, hk_refusal why, uint64_t n) {
 
 static inline hki_conn *dial(hki_net *net, const char *address) {
     hki_conn *c;
-    assert_ok(hki_connect(net, address, -1, hki_deadline(10000), &c));
+    assert_ok(hki_connect(net, address, NULL, hki_deadline(10000), &c));
     return c;
 }
 
 static inline void say(hki_conn *c, const void *bytes, size_t size) {
     const struct iovec v = {(void *)(uintptr_t)bytes, size};
     // The server may have hung up in the middle of it.
-    (void)hki_conn_send_all(c, &v, 1, -1, hki_deadline(10000), "bytes");
+    (void)hki_conn_send_all(c, &v, 1, NULL, hki_deadline(10000), "bytes");
 }
 
 static inline void hear_end(hki_conn *c) {
     char byte;
-    while (hki_conn_recv_all(c, &byte, 1, -1, hki_deadline(10000), "end") ==
+    while (hki_conn_recv_all(c, &byte, 1, NULL, hki_deadline(10000), "end") ==
            HK_OK)
         continue;
     assert_true(strstr(hk_last_error(), "deadline") == NULL);
@@ -159,8 +159,8 @@ static inline void open_raw(ground *g, hki_net *net, hki_framer *f) {
         .shares = hki_shares_hash((hk_share[]){HK_SHARE_EXCHANGE}, 1),
         .name = "raw"};
     hki_msg_welcome w;
-    assert_ok(
-        hki_link_open(net, g->address, &open, -1, hki_deadline(10000), f, &w));
+    assert_ok(hki_link_open(net, g->address, &open, NULL, hki_deadline(10000),
+                            f, &w));
 }
 
 static const int64_t patience_ms = 10000;
@@ -212,8 +212,8 @@ static inline hk_status open_as(const ground *g, hki_net *net, hki_role role,
         .role = (uint32_t)role,
         .name = "somebody"};
     hki_msg_welcome w;
-    return hki_link_open(net, g->address, &open, -1, hki_deadline(patience_ms),
-                         f, &w);
+    return hki_link_open(net, g->address, &open, NULL,
+                         hki_deadline(patience_ms), f, &w);
 }
 
 #endif // CLUSTER_GROUND_H

@@ -16,5 +16,7 @@ typedef struct suite_pair {
 
 void suite_pair_open(hki_net *net, const char *address, suite_pair *p);
 void suite_pair_close(suite_pair *p);
+// The next connection of a listener, which has to come in time.
+hk_status suite_accept(hki_listener *l, hki_conn **out);
 
 #endif // SUITE_TRANSPORT_H

@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 // ---- status ---------------------------------------------------------------
 
@@ -546,6 +548,118 @@ static void test_stop(void **state) {
     hk_context_destroy(signal_ctx);
 }
 
+// ---- waits that others end ---------------------------------------------------
+
+#define LONG_MS 60000
+
+typedef struct napper {
+    hk_context *ctx;
+    hki_wake *wake;
+    atomic_int ended;
+    hki_thread *thread;
+} napper;
+
+static void nap_long(void *user) {
+    napper *const n = user;
+    if (hki_nap_until(n->ctx, n->wake, hki_deadline(LONG_MS)))
+        atomic_store(&n->ended, 1);
+}
+
+// Several threads, most of which wait before `end` is called. Every one of them
+// has to end, and long before its deadline.
+static void end_naps(hk_context *ctx, hki_wake *wake,
+                     void (*end)(hk_context *ctx, hki_wake *wake)) {
+    napper n[N_THREADS];
+    const int64_t begin = hki_now_ns();
+    for (int i = 0; i < N_THREADS; i++) {
+        n[i] = (napper){.ctx = ctx, .wake = wake};
+        assert_ok(hki_thread_start(nap_long, &n[i], -1, "nap", &n[i].thread));
+    }
+    (void)hki_nap(NULL, 10);
+    end(ctx, wake);
+    for (int i = 0; i < N_THREADS; i++) {
+        hki_thread_stop(n[i].thread);
+        assert_int_equal(atomic_load(&n[i].ended), 1);
+    }
+    assert_true(hki_now_ns() - begin < LONG_MS * INT64_C(1000000) / 2);
+}
+
+static void raise_signal(hk_context *ctx, hki_wake *wake) {
+    (void)wake;
+    signal_ctx = ctx;
+    assert_int_equal(raise(SIGUSR1), 0);
+}
+
+static void signal_wake(hk_context *ctx, hki_wake *wake) {
+    (void)ctx;
+    hki_wake_signal(wake);
+}
+
+static void test_stop_ends_naps(void **state) {
+    (void)state;
+    hk_context *ctx;
+    assert_ok(hk_context_create(NULL, &ctx));
+    assert_false(hki_nap(ctx, 1));
+    struct sigaction act = {.sa_handler = on_signal}, before;
+    assert_int_equal(sigaction(SIGUSR1, &act, &before), 0);
+    end_naps(ctx, NULL, raise_signal);
+    sigaction(SIGUSR1, &before, NULL);
+    assert_true(hki_nap(ctx, LONG_MS)); // the stop stays
+    hk_request_stop(ctx, 0);
+    assert_false(hki_nap(ctx, 1)); // until it is taken back
+    hk_context_destroy(ctx);
+}
+
+// What a process asks of its copy of a context is not asked of this one, which
+// shares its wake object.
+static void test_stop_after_fork(void **state) {
+    (void)state;
+    hk_context *ctx;
+    assert_ok(hk_context_create(NULL, &ctx));
+    const pid_t child = fork();
+    if (child == 0) {
+        hk_request_stop(ctx, 1);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_false(hki_nap(ctx, 1));
+    assert_int_equal(hk_stop_requested(ctx), 0);
+    hk_request_stop(ctx, 2);
+    assert_true(hki_nap(ctx, LONG_MS));
+    hk_context_destroy(ctx);
+}
+
+static void test_wake(void **state) {
+    (void)state;
+    hki_wake *a, *b;
+    assert_ok(hki_wake_create("test", &a));
+    assert_ok(hki_wake_create("test", &b));
+    hki_waitable w[] = {hki_wake_waitable(a), hki_wake_waitable(NULL),
+                        hki_wake_waitable(b)};
+    assert_status(hki_wait_any(w, 3, hki_now_ns() + 1000000), HK_E_TIMEOUT);
+    assert_status(hki_wait_any(NULL, 0, hki_now_ns() + 1000000), HK_E_TIMEOUT);
+    end_naps(NULL, a, signal_wake);
+    hki_wake_signal(a); // a second time is like the first one
+    for (int i = 0; i < 2; i++) {
+        assert_ok(hki_wait_any(w, 3, INT64_MAX));
+        assert_true(hki_is_ready(&w[0]));
+        assert_false(hki_is_ready(&w[1]));
+        assert_false(hki_is_ready(&w[2]));
+    }
+    hki_wake_reset(a);
+    hki_wake_reset(a);
+    assert_status(hki_wait_any(w, 3, hki_now_ns()), HK_E_TIMEOUT);
+    hki_wake_signal(b);
+    assert_ok(hki_wait_any(w, 3, INT64_MAX));
+    assert_true(hki_is_ready(&w[2]));
+    hki_wake_destroy(a);
+    hki_wake_destroy(b);
+    hki_wake_signal(NULL);
+    hki_wake_reset(NULL);
+    hki_wake_destroy(NULL);
+}
+
 static atomic_int n_created, n_destroyed;
 
 static hk_status create_slot(void **out) {
@@ -862,6 +976,9 @@ int main(void) {
         cmocka_unit_test(test_log_levels),
         cmocka_unit_test(test_log_threads),
         cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_stop_ends_naps),
+        cmocka_unit_test(test_stop_after_fork),
+        cmocka_unit_test(test_wake),
         cmocka_unit_test(test_slot),
         cmocka_unit_test(test_clock),
         cmocka_unit_test(test_philox_vectors),

@@ -347,7 +347,7 @@ static void test_no_free_slot(void **state) {
     }
     for (int64_t i = 0; i < 700; i++)
         assert_true(s->values[i] == 5);
-    assert_true(*hki_shard_at(s, 0, s->plan.table[0].offset + DIM) == 5);
+    assert_true(*hki_shard_at(s, 0, s->partition.table[0].offset + DIM) == 5);
     hki_shard_close(s);
 }
 

@@ -3,7 +3,6 @@
 #include "cluster_bed.h"
 #include <limits.h>
 #include <pthread.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include "hooke/ranges.h"
 
@@ -619,7 +618,7 @@ static void after_cut(void *user, bool send, size_t done) {
     if (atomic_fetch_add(&l->sent, done) + done < CUT_BYTES && !held)
         return;
     const hki_member_link *const w = hki_remote_of(l->center)->members;
-    shutdown(w->link[0].f.conn->fd, SHUT_RDWR);
+    hki_conn_hang_up(w->link[0].f.conn);
     atomic_fetch_add(&l->cuts, !held);
     atomic_store(&l->sent, 0);
 }

@@ -240,9 +240,9 @@ static void test_connections_at_the_end(void **state) {
         hki_msg_welcome w;
         if (opens)
             assert_ok(
-                hki_link_open(net, c.address[1], &open, -1, soon, &f, &w));
+                hki_link_open(net, c.address[1], &open, NULL, soon, &f, &w));
         else
-            assert_ok(hki_connect(net, c.address[1], -1, soon, &silent));
+            assert_ok(hki_connect(net, c.address[1], NULL, soon, &silent));
         centers_finish(&c, "steps: 7 of 7");
         if (opens) {
             assert_ok(hk_role_center_wait(c.role[0], 30000, &r));

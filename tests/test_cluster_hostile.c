@@ -443,7 +443,7 @@ static void open_observer(const pair *p, hki_net *net, uint32_t shard,
                                .role = HKI_ROLE_OBSERVER,
                                .name = "watcher"};
     hki_msg_welcome w;
-    assert_ok(hki_link_open(net, p->address[shard], &open, -1,
+    assert_ok(hki_link_open(net, p->address[shard], &open, NULL,
                             hki_deadline(patience_ms), f, &w));
 }
 

@@ -10,7 +10,8 @@ struct hk_context {
     void *slot;
     void (*slot_destroy)(void *);
     atomic_uint_fast64_t counts[HKI_CONTEXT_COUNTERS];
-    atomic_int stop; // reason, 0: none
+    atomic_int stop;     // reason, 0: none
+    hki_wake *stop_wake; // signalled while there is a reason
 };
 
 // hk_request_stop may run in a signal handler.
@@ -46,6 +47,8 @@ hk_status hk_context_create(const hk_context_options *opt, hk_context **out) {
     hki_mutex_init(&ctx->log_lock);
     hki_mutex_init(&ctx->slot_lock);
     atomic_init(&ctx->stop, 0);
+    HKI_TRY_OR(hki_wake_create("context", &ctx->stop_wake),
+               hk_context_destroy(ctx));
     *out = ctx;
     return HK_OK;
 }
@@ -55,6 +58,7 @@ void hk_context_destroy(hk_context *ctx) {
         return;
     if (ctx->slot != NULL)
         ctx->slot_destroy(ctx->slot);
+    hki_wake_destroy(ctx->stop_wake);
     hki_mutex_deinit(&ctx->slot_lock);
     hki_mutex_deinit(&ctx->log_lock);
     hki_free(ctx);
@@ -79,12 +83,38 @@ hk_isa hki_context_isa(const hk_context *ctx) {
     return ctx->opt.isa;
 }
 
+// A request may come between the two calls.
+static void reset_stop_wake(hk_context *ctx) {
+    hki_wake_reset(ctx->stop_wake);
+    if (atomic_load(&ctx->stop) != 0)
+        hki_wake_signal(ctx->stop_wake);
+}
+
 void hk_request_stop(hk_context *ctx, int reason) {
     atomic_store(&ctx->stop, reason);
+    if (reason != 0)
+        hki_wake_signal(ctx->stop_wake);
+    else
+        reset_stop_wake(ctx);
 }
 
 int hk_stop_requested(const hk_context *ctx) {
     return atomic_load(&ctx->stop);
+}
+
+bool hki_nap_until(hk_context *ctx, const hki_wake *wake, int64_t deadline_ns) {
+    const hki_wake *const stop = ctx != NULL ? ctx->stop_wake : NULL;
+    hki_waitable w[] = {hki_wake_waitable(wake), hki_wake_waitable(stop)};
+    do {
+        if (ctx != NULL && hk_stop_requested(ctx) != 0)
+            return true;
+        if (hki_wait_any(w, HKI_COUNT(w), deadline_ns) != HK_OK)
+            return false;
+        // A process that was forked shares the wake object, not the reason.
+        if (ctx != NULL && hki_is_ready(&w[1]) && hk_stop_requested(ctx) == 0)
+            reset_stop_wake(ctx);
+    } while (!hki_is_ready(&w[0]));
+    return true;
 }
 
 void hki_log(hk_context *ctx, hk_log_level level, const char *fmt, ...) {

@@ -1,9 +1,11 @@
 // runtime.c - the real runtime: threads that are joined when stopped, waits on
-// the monotonic clock, clocks, random bytes and identities of the kernel.
-#define _GNU_SOURCE // thread names, pthread_mutex_clocklock
+// the monotonic clock, wake objects that are event files of the kernel, clocks,
+// random bytes and identities of the kernel.
+#define _GNU_SOURCE // thread names, pthread_mutex_clocklock, ppoll
 #include "base/base.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -91,6 +93,73 @@ bool hki_mutex_lock_until(hki_mutex *m, int64_t deadline_ns) {
     return pthread_mutex_clocklock(&m->os, CLOCK_MONOTONIC, &t) == 0;
 }
 
+// ---- waits for several ---------------------------------------------------------
+
+struct hki_wake {
+    int fd; // readable while it is signalled
+};
+
+hk_status hki_wake_create(const char *what, hki_wake **out) {
+    hki_wake *w;
+    HKI_TRY(hki_alloc_array(1, sizeof *w, &w));
+    w->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (w->fd < 0) {
+        hki_free(w);
+        return hki_fail(HK_E_IO,
+                        "%s: cannot create a file descriptor for wake-up calls",
+                        what);
+    }
+    *out = w;
+    return HK_OK;
+}
+
+void hki_wake_destroy(hki_wake *w) {
+    if (w == NULL)
+        return;
+    close(w->fd);
+    hki_free(w);
+}
+
+// Failures mean that the count is at its limit, which is signalled as well, or
+// at zero.
+void hki_wake_signal(hki_wake *w) {
+    const int error = errno; // of the code that a signal handler interrupts
+    const uint64_t one = 1;
+    if (w != NULL && write(w->fd, &one, sizeof one) < 0)
+        errno = error;
+}
+
+void hki_wake_reset(hki_wake *w) {
+    const int error = errno;
+    uint64_t count;
+    if (w != NULL && read(w->fd, &count, sizeof count) < 0)
+        errno = error;
+}
+
+hki_waitable hki_wake_waitable(const hki_wake *w) {
+    // The kernel ignores a negative file descriptor.
+    return (hki_waitable){
+        .os = {.fd = w != NULL ? w->fd : -1, .events = POLLIN}};
+}
+
+_Static_assert(sizeof(hki_waitable) == sizeof(struct pollfd),
+               "waitables are an array for ppoll");
+
+hk_status hki_wait_any(hki_waitable *w, size_t n, int64_t deadline_ns) {
+    for (;;) {
+        const int64_t left = HKI_MAX(deadline_ns - hki_now_ns(), 0);
+        const struct timespec t = timespec_of(left);
+        const int came = ppoll((void *)w, (nfds_t)n, &t, NULL);
+        if (came > 0)
+            return HK_OK;
+        if (came < 0 && errno != EINTR)
+            return hki_fail(HK_E_IO, "cannot wait for %zu events: %s", n,
+                            strerror(errno));
+        if (hki_now_ns() >= deadline_ns)
+            return HK_E_TIMEOUT;
+    }
+}
+
 // ---- clocks, random bytes -----------------------------------------------------
 
 int64_t hki_now_ns(void) {
@@ -103,11 +172,6 @@ double hki_wall_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-void hki_sleep_ns(int64_t ns) {
-    const struct timespec t = timespec_of(ns);
-    nanosleep(&t, NULL);
 }
 
 bool hki_random_bytes(void *bytes, size_t size) {

@@ -1,5 +1,6 @@
 // runtime.h - what the library asks of its operating system while it runs:
-// locks, conditions, threads, clocks, random bytes, who and where it is.
+// locks, conditions, threads, wake objects, clocks, random bytes, who and where
+// it is.
 //
 // The real runtime is pthreads and the kernel, called directly. Sources that
 // are compiled with HKI_RUNTIME_SIM have the same types and functions; another
@@ -8,6 +9,7 @@
 // objects of the two may share structs.
 #ifndef HKI_RUNTIME_H
 #define HKI_RUNTIME_H
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -142,15 +144,44 @@ hk_status hki_cpu_pin_attr(pthread_attr_t *attr, int cpu);
 void hki_signals_hold(sigset_t *before);
 void hki_signals_release(const sigset_t *before);
 
+// ---- waits for several -------------------------------------------------------
+
+// A wake object ends the waits of other threads. It stays signalled, for every
+// thread that waits for it now or later, until it is reset.
+typedef struct hki_wake hki_wake; // opaque
+
+// what: named on failure.
+hk_status hki_wake_create(const char *what, hki_wake **out);
+void hki_wake_destroy(hki_wake *w); // NULL is allowed
+// Both are async-signal-safe; NULL is allowed.
+void hki_wake_signal(hki_wake *w);
+void hki_wake_reset(hki_wake *w);
+
+// One of the things that a thread waits for: a wake object or, in the real
+// runtime, an open file.
+typedef struct hki_waitable {
+    struct pollfd os;
+} hki_waitable;
+
+// Of NULL: one that never is ready.
+hki_waitable hki_wake_waitable(const hki_wake *w);
+static inline bool hki_is_ready(const hki_waitable *w) {
+    return w->os.revents != 0;
+}
+// Waits until at least one of n is ready (hki_is_ready), or until the deadline:
+// HK_E_TIMEOUT, without a message.
+hk_status hki_wait_any(hki_waitable *w, size_t n, int64_t deadline_ns);
+
 // ---- clocks -----------------------------------------------------------------
 
 int64_t hki_now_ns(void);      // monotonic
 double hki_wall_seconds(void); // since 1970
-void hki_sleep_ns(int64_t ns);
 // Monotonic time at which a wait of so many milliseconds ends.
 int64_t hki_deadline(int64_t wait_ms);
 // Sleeps so long, or until a stop is asked for (true). ctx: NULL allowed.
 bool hki_nap(hk_context *ctx, int64_t ms);
+// The same, and `wake` ends it as well (true); NULL allowed.
+bool hki_nap_until(hk_context *ctx, const hki_wake *wake, int64_t deadline_ns);
 
 // ---- random bytes -----------------------------------------------------------
 

@@ -1,12 +1,9 @@
-// conn.c - what all connections have in common: counting, waiting, whole
-// messages, handing over of descriptors, networks.
+// conn.c - what connections and listeners of all transports have in common:
+// counting, waiting, whole messages, handing over of memory; networks.
 #define _GNU_SOURCE // explicit_bzero
-#include <errno.h>
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <sys/socket.h>
-#include <unistd.h>
-#include "transport/streams.h"
+#include <stdio.h>
+#include <string.h>
+#include "transport/conn.h"
 
 // ---- networks ---------------------------------------------------------------
 
@@ -96,81 +93,110 @@ hk_status hki_conn_recv_wait(hki_conn *c, void *bytes, size_t size, bool all,
     return receive(c, all ? WAIT_ALL : WAIT_SOME, bytes, size, done);
 }
 
+bool hki_conn_has_unsent(const hki_conn *c) {
+    return c->ops->unsent != NULL && c->ops->unsent(c) > 0;
+}
+
 hk_status hki_conn_flush(hki_conn *c, bool *empty) {
     *empty = true;
     if (c->ops->unsent == NULL)
         return HK_OK;
     size_t done;
     HKI_TRY(c->ops->send(c, NULL, 0, &done));
-    *empty = c->ops->unsent(c) == 0;
+    *empty = !hki_conn_has_unsent(c);
     return HK_OK;
+}
+
+// ---- begin and end ------------------------------------------------------------
+
+void hki_conn_init(hki_conn *c, const hki_net *n, const hki_transport *t,
+                   const hki_conn_ops *ops, bool client) {
+    c->ops = ops;
+    c->flags = t->flags | (client ? HKI_CONN_CLIENT : 0u);
+    c->insecure = n->insecure;
+    c->tap = n->tap;
+}
+
+hk_status hki_connect(hki_net *n, const char *text, const hki_wake *wake,
+                      int64_t deadline_ns, hki_conn **out) {
+    hki_endpoint e;
+    hki_conn *c;
+    HKI_TRY(hki_endpoint_parse(text, n->has_key, n->name, &e));
+    if (e.transport->connect == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "%s: %s can only be used to listen",
+                        n->name, text);
+    HKI_TRY(e.transport->connect(n, &e, text, wake, deadline_ns, &c));
+    snprintf(c->peer, sizeof c->peer, "%.100s", text);
+    HKI_TRY_OR(hki_conn_handshake(c, wake, deadline_ns), hki_conn_close(c));
+    *out = c;
+    return HK_OK;
+}
+
+hk_status hki_conn_handshake(hki_conn *c, const hki_wake *wake,
+                             int64_t deadline_ns) {
+    bool over = c->ops->handshake == NULL;
+    while (!over) {
+        HKI_TRY(c->ops->handshake(c, &over));
+        if (!over)
+            HKI_TRY(hki_conn_wait_to(c, true, wake, deadline_ns, "handshake"));
+    }
+    return HK_OK;
+}
+
+void hki_conn_hang_up(hki_conn *c) {
+    c->ops->hang_up(c);
+}
+
+bool hki_conn_peer_gone(const hki_conn *c) {
+    return c->ops->peer_gone(c);
 }
 
 void hki_conn_close(hki_conn *c) {
-    if (c == NULL)
-        return;
-    if (c->ops->deinit != NULL)
-        c->ops->deinit(c);
-    if (c->fd >= 0)
-        close(c->fd);
-    hki_free(c);
+    if (c != NULL)
+        c->ops->close(c);
 }
 
-// ---- waiting ----------------------------------------------------------------
+// ---- listeners ----------------------------------------------------------------
 
-int hki_conn_events(const hki_conn *c, bool recv, bool send) {
-    if (recv && c->ops->pending != NULL && c->ops->pending(c))
-        return -1;
-    const bool more = send || (c->ops->unsent != NULL && c->ops->unsent(c) > 0);
-    return (recv ? c->recv_wants : 0) | (more ? c->send_wants : 0);
+hk_status hki_listen(hki_net *n, const char *text, hki_listener **out) {
+    hki_endpoint e;
+    HKI_TRY(hki_endpoint_parse(text, n->has_key, n->name, &e));
+    return e.transport->listen(n, &e, text, out);
 }
 
-// Milliseconds until the deadline, rounded up.
-static int poll_ms(int64_t deadline_ns) {
-    const int64_t left = deadline_ns - hki_now_ns();
-    if (left <= 0)
-        return 0;
-    return (int)HKI_MIN((left + 999999) / 1000000, INT64_C(3600000));
+hk_status hki_accept(hki_listener *l, hki_conn **out) {
+    *out = NULL;
+    return l->ops->accept(l, out);
 }
 
-hk_status hki_conn_wait(hki_conn *c, bool recv, bool send, int wake_fd,
-                        int64_t deadline_ns, unsigned *ready) {
-    unsigned got = 0;
-    const int events = hki_conn_events(c, recv, send);
-    if (events < 0) {
-        got = HKI_READY_RECV;
-    } else {
-        struct pollfd p[2] = {{.fd = c->fd, .events = (short)events},
-                              {.fd = wake_fd, .events = POLLIN}};
-        for (;;) {
-            const int n = poll(p, wake_fd >= 0 ? 2 : 1, poll_ms(deadline_ns));
-            if (n < 0 && errno != EINTR)
-                return hki_socket_fail(errno, "poll", c->peer);
-            if (wake_fd >= 0 && n > 0 && p[1].revents != 0)
-                return HK_E_CANCELLED;
-            if (n > 0)
-                break;
-            if (hki_now_ns() >= deadline_ns)
-                return HK_E_TIMEOUT;
-        }
-        // Errors show in whatever is tried next.
-        const short bad = p[0].revents & (POLLERR | POLLHUP | POLLNVAL);
-        if (recv && ((p[0].revents & c->recv_wants) || bad))
-            got |= HKI_READY_RECV;
-        if ((p[0].revents & c->send_wants) || bad)
-            got |= HKI_READY_SEND;
-    }
-    if (ready != NULL)
-        *ready = got;
-    return HK_OK;
+void hki_listener_close(hki_listener *l) {
+    if (l != NULL)
+        l->ops->close(l);
 }
 
-// Waits until it can receive, or send; a wait that ends without that has a
-// message.
-static hk_status wait_to(hki_conn *c, bool recv, int wake_fd,
-                         int64_t deadline_ns, const char *what) {
-    const hk_status s =
-        hki_conn_wait(c, recv, !recv, wake_fd, deadline_ns, NULL);
+// ---- waiting ------------------------------------------------------------------
+
+size_t hki_conn_waits(const hki_conn *c, bool recv, bool send,
+                      hki_waitable out[HKI_CONN_WAITS], bool *ready) {
+    *ready = recv && c->ops->pending != NULL && c->ops->pending(c);
+    return *ready ? 0
+                  : c->ops->waits(c, recv, send || hki_conn_has_unsent(c), out);
+}
+
+hk_status hki_conn_wait(hki_conn *c, bool recv, bool send, const hki_wake *wake,
+                        int64_t deadline_ns) {
+    hki_waitable w[1 + HKI_CONN_WAITS] = {hki_wake_waitable(wake)};
+    bool ready;
+    const size_t n = hki_conn_waits(c, recv, send, w + 1, &ready);
+    if (ready)
+        return HK_OK;
+    HKI_TRY(hki_wait_any(w, 1 + n, deadline_ns));
+    return hki_is_ready(&w[0]) ? HK_E_CANCELLED : HK_OK;
+}
+
+hk_status hki_conn_wait_to(hki_conn *c, bool recv, const hki_wake *wake,
+                           int64_t deadline_ns, const char *what) {
+    const hk_status s = hki_conn_wait(c, recv, !recv, wake, deadline_ns);
     if (s == HK_E_TIMEOUT)
         return hki_fail(s, "%s: %s: the deadline has passed", c->peer, what);
     if (s == HK_E_CANCELLED)
@@ -179,7 +205,7 @@ static hk_status wait_to(hki_conn *c, bool recv, int wake_fd,
 }
 
 hk_status hki_conn_send_all(hki_conn *c, const struct iovec *v, int n,
-                            int wake_fd, int64_t deadline_ns,
+                            const hki_wake *wake, int64_t deadline_ns,
                             const char *what) {
     struct iovec left[MAX_PIECES];
     if (n > MAX_PIECES)
@@ -208,112 +234,20 @@ hk_status hki_conn_send_all(hki_conn *c, const struct iovec *v, int n,
             if (moved)
                 continue;
         }
-        HKI_TRY(wait_to(c, false, wake_fd, deadline_ns, what));
+        HKI_TRY(hki_conn_wait_to(c, false, wake, deadline_ns, what));
     }
 }
 
-hk_status hki_conn_recv_all(hki_conn *c, void *bytes, size_t size, int wake_fd,
-                            int64_t deadline_ns, const char *what) {
+hk_status hki_conn_recv_all(hki_conn *c, void *bytes, size_t size,
+                            const hki_wake *wake, int64_t deadline_ns,
+                            const char *what) {
     size_t have = 0;
     while (have < size) {
         size_t done;
         HKI_TRY(hki_conn_recv(c, (char *)bytes + have, size - have, &done));
         have += done;
         if (done == 0)
-            HKI_TRY(wait_to(c, true, wake_fd, deadline_ns, what));
+            HKI_TRY(hki_conn_wait_to(c, true, wake, deadline_ns, what));
     }
     return HK_OK;
-}
-
-hk_status hki_conn_handshake(hki_conn *c, int wake_fd, int64_t deadline_ns) {
-    bool over = c->ops->handshake == NULL;
-    HKI_TRY(hki_conn_check_user(c));
-    while (!over) {
-        HKI_TRY(c->ops->handshake(c, &over));
-        if (!over)
-            HKI_TRY(wait_to(c, true, wake_fd, deadline_ns, "handshake"));
-    }
-    return HK_OK;
-}
-
-// ---- descriptors ------------------------------------------------------------
-
-typedef union fd_room {
-    char bytes[CMSG_SPACE(sizeof(int))];
-    struct cmsghdr align;
-} fd_room;
-
-hk_status hki_conn_pass(hki_conn *c, int fd, int64_t deadline_ns) {
-    char byte = 'f';
-    struct iovec v = {.iov_base = &byte, .iov_len = 1};
-    fd_room room = {{0}};
-    struct msghdr m = {.msg_iov = &v,
-                       .msg_iovlen = 1,
-                       .msg_control = room.bytes,
-                       .msg_controllen = sizeof room.bytes};
-    struct cmsghdr *const head = CMSG_FIRSTHDR(&m);
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(sizeof fd);
-    memcpy(CMSG_DATA(head), &fd, sizeof fd);
-    for (;;) {
-        if (sendmsg(c->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == 1)
-            return HK_OK;
-        if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
-            return hki_socket_fail(errno, "hand over memory", c->peer);
-        HKI_TRY(wait_to(c, false, -1, deadline_ns, "hand over memory"));
-    }
-}
-
-hk_status hki_conn_take(hki_conn *c, int wake_fd, int64_t deadline_ns,
-                        int *fd) {
-    for (;;) {
-        char byte = 0;
-        struct iovec v = {.iov_base = &byte, .iov_len = 1};
-        fd_room room = {{0}};
-        struct msghdr m = {.msg_iov = &v,
-                           .msg_iovlen = 1,
-                           .msg_control = room.bytes,
-                           .msg_controllen = sizeof room.bytes};
-        const ssize_t got = recvmsg(c->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-        const struct cmsghdr *const head = got == 1 ? CMSG_FIRSTHDR(&m) : NULL;
-        if (got == 1 && byte == 'f' && head != NULL &&
-            head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS &&
-            head->cmsg_len == CMSG_LEN(sizeof *fd)) {
-            memcpy(fd, CMSG_DATA(head), sizeof *fd);
-            return HK_OK;
-        }
-        if (got == 0)
-            return hki_fail(HK_E_UNAVAILABLE, "%s: closed the connection",
-                            c->peer);
-        if (got > 0)
-            return hki_fail(HK_E_DATA,
-                            "%s: sent no shared memory where it was expected",
-                            c->peer);
-        if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
-            return hki_socket_fail(errno, "take over memory", c->peer);
-        HKI_TRY(wait_to(c, true, wake_fd, deadline_ns, "take over memory"));
-    }
-}
-
-// ---- wake-up calls ----------------------------------------------------------
-
-hk_status hki_wake_create(int *fd, const char *what) {
-    *fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (*fd < 0)
-        return hki_fail(HK_E_IO,
-                        "%s: cannot create a file descriptor for wake-up calls",
-                        what);
-    return HK_OK;
-}
-
-void hki_wake_now(int fd) {
-    const uint64_t one = 1;
-    const ssize_t n = write(fd, &one, sizeof one);
-    (void)n; // full means that it is readable already
-}
-
-void hki_wake_close(int fd) {
-    if (fd >= 0)
-        close(fd);
 }

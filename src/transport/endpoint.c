@@ -1,19 +1,22 @@
 // endpoint.c - addresses as text.
-#include "transport/transport.h"
+#include <string.h>
+#include "transport/conn.h"
 
-static const struct {
-    const char *name;
-    hki_scheme scheme;
-} schemes[] = {
-    {"inproc", HKI_INPROC}, {"unix", HKI_UNIX}, {"shm", HKI_SHM},
-    {"tcp", HKI_TCP},       {"tls", HKI_TLS},   {"fd", HKI_FD},
-};
-
-const char *hki_scheme_name(hki_scheme s) {
-    for (size_t i = 0; i < HKI_COUNT(schemes); i++)
-        if (schemes[i].scheme == s)
-            return schemes[i].name;
-    return "unknown";
+// The transport that an address names, and what comes behind the name.
+static const hki_transport *find_transport(const char *text, bool has_key,
+                                           const char **rest) {
+    const hki_transport *found = NULL;
+    *rest = text;
+    for (const hki_transport *const *t = hki_transports; *t != NULL; t++) {
+        const size_t n = strlen((*t)->scheme);
+        if (strncmp(text, (*t)->scheme, n) == 0 && text[n] == ':') {
+            *rest = text + n + 1;
+            return *t;
+        }
+        if (found == NULL && (*t)->has_port && (*t)->needs_key == has_key)
+            found = *t;
+    }
+    return found;
 }
 
 static hk_status copy_part(char *dst, size_t capacity, const char *src,
@@ -62,16 +65,14 @@ hk_status hki_endpoint_parse(const char *text, bool has_key, const char *what,
                              hki_endpoint *out) {
     if (text == NULL || text[0] == '\0')
         return hki_fail(HK_E_INVALID_ARG, "%s: an address is empty", what);
-    hki_endpoint e = {.scheme = has_key ? HKI_TLS : HKI_TCP};
-    const char *rest = text;
-    for (size_t i = 0; i < HKI_COUNT(schemes); i++) {
-        const size_t n = strlen(schemes[i].name);
-        if (strncmp(text, schemes[i].name, n) == 0 && text[n] == ':') {
-            e.scheme = schemes[i].scheme;
-            rest = text + n + 1;
-        }
-    }
-    if (e.scheme == HKI_TCP || e.scheme == HKI_TLS) {
+    const char *rest;
+    hki_endpoint e = {.transport = find_transport(text, has_key, &rest)};
+    if (e.transport == NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: the address %.200s does not begin with the name "
+                        "of a transport",
+                        what, text);
+    if (e.transport->has_port) {
         HKI_TRY(parse_host(rest, text, what, &e));
     } else {
         if (rest[0] == '\0')
@@ -80,14 +81,10 @@ hk_status hki_endpoint_parse(const char *text, bool has_key, const char *what,
                             what, text);
         HKI_TRY(
             copy_part(e.host, sizeof e.host, rest, strlen(rest), text, what));
-        uint32_t fd;
-        if (e.scheme == HKI_FD && !hki_parse_u32(e.host, 0, 1u << 20, &fd))
-            return hki_fail(
-                HK_E_INVALID_ARG,
-                "%s: the address %s has no number of a file descriptor", what,
-                text);
     }
-    if (e.scheme == HKI_TLS && !has_key)
+    if (e.transport->check != NULL)
+        HKI_TRY(e.transport->check(&e, text, what));
+    if (e.transport->needs_key && !has_key)
         return hki_fail(HK_E_DENIED,
                         "%s: the address %s needs a cluster key (key)", what,
                         text);

@@ -11,24 +11,20 @@
 //
 // `who` keeps an answer from being sent back to where it came from, the
 // address from being passed on to another listener.
-#define _GNU_SOURCE // struct ucred, O_NOFOLLOW
-#include <arpa/inet.h>
+#define _GNU_SOURCE // O_NOFOLLOW
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "transport/streams.h"
+#include "transport/conn.h"
 
 #define COOKIE 32
 #define NONCE 32
 #define MAC 32
-#define ADDRESS 64
 #define PATH 256      // bytes of a folder's path
 #define PLACES 3      // where a cookie may be
 #define TMP_NAMES 100 // of a folder in /tmp
@@ -178,57 +174,26 @@ static hk_status load_cookie(uint8_t out[COOKIE], char path[PATH]) {
 
 // ---- the proof --------------------------------------------------------------
 
-typedef union address {
-    struct sockaddr any;
-    struct sockaddr_in v4;
-    struct sockaddr_in6 v6;
-    struct sockaddr_storage room;
-} address;
-
-// The listening end's address as both ends see it, filled up with zeros.
-static void listening_end(const hki_conn *c, char out[ADDRESS]) {
-    address a = {.any = {.sa_family = AF_UNSPEC}};
-    socklen_t size = sizeof a;
-    char host[INET6_ADDRSTRLEN] = "";
-    unsigned port = 0;
-    memset(out, 0, ADDRESS);
-    if ((c->client ? getpeername(c->fd, &a.any, &size)
-                   : getsockname(c->fd, &a.any, &size)) != 0)
-        return;
-    if (a.any.sa_family == AF_INET) {
-        inet_ntop(AF_INET, &a.v4.sin_addr, host, sizeof host);
-        port = ntohs(a.v4.sin_port);
-    } else if (a.any.sa_family == AF_INET6) {
-        const uint8_t *const b = a.v6.sin6_addr.s6_addr;
-        if (IN6_IS_ADDR_V4MAPPED(&a.v6.sin6_addr))
-            inet_ntop(AF_INET, b + 12, host, sizeof host);
-        else
-            inet_ntop(AF_INET6, b, host, sizeof host);
-        port = ntohs(a.v6.sin6_port);
-    }
-    snprintf(out, ADDRESS, "%s %u", host, port);
-}
-
 // What one side says of both sides' random bytes.
 static bool answer(const uint8_t cookie[COOKIE], bool client,
                    const uint8_t *dialler, const uint8_t *listener,
-                   const char at[ADDRESS], uint8_t out[MAC]) {
-    uint8_t text[16 + 2 * NONCE + ADDRESS] = {0};
+                   const char at[HKI_END_TEXT], uint8_t out[MAC]) {
+    uint8_t text[16 + 2 * NONCE + HKI_END_TEXT] = {0};
     unsigned n = 0;
     memcpy(text, client ? "hooke client" : "hooke center", 12);
     memcpy(text + 16, dialler, NONCE);
     memcpy(text + 16 + NONCE, listener, NONCE);
-    memcpy(text + 16 + 2 * NONCE, at, ADDRESS);
+    memcpy(text + 16 + 2 * NONCE, at, HKI_END_TEXT);
     return HMAC(EVP_sha256(), cookie, COOKIE, text, sizeof text, out, &n) !=
                NULL &&
            n == MAC;
 }
 
 static hk_status swap(hki_conn *c, uint8_t *ours, uint8_t *theirs, size_t size,
-                      int wake_fd, int64_t deadline_ns) {
+                      const hki_wake *wake, int64_t deadline_ns) {
     const struct iovec v = {ours, size};
-    HKI_TRY(hki_conn_send_all(c, &v, 1, wake_fd, deadline_ns, "proof"));
-    return hki_conn_recv_all(c, theirs, size, wake_fd, deadline_ns, "proof");
+    HKI_TRY(hki_conn_send_all(c, &v, 1, wake, deadline_ns, "proof"));
+    return hki_conn_recv_all(c, theirs, size, wake, deadline_ns, "proof");
 }
 
 static hk_status refuse(const hki_conn *c, const char *path) {
@@ -238,52 +203,35 @@ static hk_status refuse(const hki_conn *c, const char *path) {
                     c->peer, path);
 }
 
-hk_status hki_conn_prove(hki_conn *c, int wake_fd, int64_t deadline_ns) {
+hk_status hki_conn_prove(hki_conn *c, const hki_wake *wake,
+                         int64_t deadline_ns) {
     uint8_t cookie[COOKIE], ours[NONCE], theirs[NONCE];
     uint8_t mac[MAC], wanted[MAC], got[MAC];
-    char at[ADDRESS], path[PATH];
+    char at[HKI_END_TEXT], path[PATH];
     HKI_TRY(load_cookie(cookie, path));
     if (!hki_random_bytes(ours, sizeof ours))
         return hki_fail(HK_E_IO, "%s: the system provides no random bytes",
                         c->peer);
-    HKI_TRY(swap(c, ours, theirs, NONCE, wake_fd, deadline_ns));
-    listening_end(c, at);
-    const uint8_t *const dialler = c->client ? ours : theirs;
-    const uint8_t *const listener = c->client ? theirs : ours;
-    const bool ok = answer(cookie, c->client, dialler, listener, at, mac) &&
-                    answer(cookie, !c->client, dialler, listener, at, wanted);
+    HKI_TRY(swap(c, ours, theirs, NONCE, wake, deadline_ns));
+    (void)c->ops->listening_end(c, at);
+    const bool client = hki_conn_is(c, HKI_CONN_CLIENT);
+    const uint8_t *const dialler = client ? ours : theirs;
+    const uint8_t *const listener = client ? theirs : ours;
+    const bool ok = answer(cookie, client, dialler, listener, at, mac) &&
+                    answer(cookie, !client, dialler, listener, at, wanted);
     explicit_bzero(cookie, sizeof cookie);
     if (!ok)
         return hki_fail(HK_E_INTERNAL, "%s: OpenSSL offers no HMAC-SHA256",
                         c->peer);
-    HKI_TRY(swap(c, mac, got, MAC, wake_fd, deadline_ns));
+    HKI_TRY(swap(c, mac, got, MAC, wake, deadline_ns));
     if (CRYPTO_memcmp(got, wanted, MAC) != 0)
         return refuse(c, path);
-    c->proven = true;
+    c->flags |= HKI_CONN_PROVEN;
     return HK_OK;
 }
 
-// ---- who has to -------------------------------------------------------------
-
 bool hki_conn_wants_proof(const hki_conn *c) {
-    address a = {.any = {.sa_family = AF_UNSPEC}};
-    socklen_t size = sizeof a;
-    return c->scheme == HKI_TCP && !c->insecure &&
-           getpeername(c->fd, &a.any, &size) == 0 && hki_is_loopback(&a.any);
-}
-
-hk_status hki_conn_check_user(hki_conn *c) {
-    struct ucred who;
-    socklen_t size = sizeof who;
-    if (c->scheme != HKI_UNIX && c->scheme != HKI_SHM)
-        return HK_OK;
-    if (getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0)
-        return hki_socket_fail(errno, "find the user of the process", c->peer);
-    c->proven = who.uid == geteuid() || who.uid == 0;
-    if (c->proven || c->insecure)
-        return HK_OK;
-    return hki_fail(HK_E_DENIED,
-                    "%s: belongs to user %lu, this process to user %lu; use a "
-                    "cluster key, or set insecure to allow it",
-                    c->peer, (unsigned long)who.uid, (unsigned long)geteuid());
+    char at[HKI_END_TEXT];
+    return hki_conn_is(c, HKI_CONN_EXPOSED) && !c->insecure &&
+           c->ops->listening_end(c, at);
 }

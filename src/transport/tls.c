@@ -10,8 +10,8 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include "transport/streams.h"
+#include <unistd.h>
+#include "transport/socket.h"
 
 #define RECORD_HEAD 5
 #define RECORD (16 * 1024)                             // of plain text
@@ -25,7 +25,7 @@ struct hki_tls {
 };
 
 typedef struct tls_conn {
-    hki_conn base;
+    hki_socket socket;
     const hki_tls *tls;
     SSL *ssl;
     bool client, offered, known; // what the callbacks saw
@@ -44,16 +44,12 @@ typedef struct tls_conn {
 
 // ---- the stream below -------------------------------------------------------
 
-static bool would_block(void) {
-    return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
-}
-
 static int bio_write(BIO *b, const char *bytes, int size) {
     tls_conn *const c = BIO_get_data(b);
     BIO_clear_retry_flags(b);
     const ssize_t n =
-        send(c->base.fd, bytes, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n < 0 && would_block())
+        send(c->socket.fd, bytes, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && hki_socket_would_block())
         BIO_set_retry_write(b);
     else if (n < 0)
         c->error = errno;
@@ -77,9 +73,9 @@ static int bio_read(BIO *b, char *bytes, int size) {
     struct msghdr m = {.msg_iov = v, .msg_iovlen = 2};
     // Bytes that come one by one do not make the moment longer.
     const bool wait = c->patient_ns != 0 && hki_now_ns() < c->patient_ns;
-    const ssize_t n = recvmsg(c->base.fd, &m, wait ? 0 : MSG_DONTWAIT);
+    const ssize_t n = recvmsg(c->socket.fd, &m, wait ? 0 : MSG_DONTWAIT);
     c->closed = n == 0;
-    if (n < 0 && would_block())
+    if (n < 0 && hki_socket_would_block())
         BIO_set_retry_read(b);
     else if (n < 0)
         c->error = errno;
@@ -215,7 +211,7 @@ hk_status hki_tls_create(const hki_psk *key, const char *name, hki_tls **out) {
 // first thing it waits for: it can tell what it has come to.
 static void tell_plain_peer(tls_conn *c) {
     static const unsigned char alert[16] = {0x15, 3, 3, 0, 2, 2, 70};
-    (void)send(c->base.fd, alert, sizeof alert, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)send(c->socket.fd, alert, sizeof alert, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 // OpenSSL reports an unknown key as a missing certificate and a wrong one as
@@ -230,24 +226,24 @@ static hk_status explain_server(tls_conn *c, int reason) {
         return hki_fail(HK_E_DENIED,
                         "%s: does not use TLS 1.3; give both processes the "
                         "same cluster key",
-                        c->base.peer);
+                        c->socket.base.peer);
     }
     if (c->offered && !c->known)
         return hki_fail(
             HK_E_DENIED,
             "%s: unknown key name %s; give both processes the same cluster key",
-            c->base.peer, c->identity);
+            c->socket.base.peer, c->identity);
     if (reason == SSL_R_BINDER_DOES_NOT_VERIFY)
         return hki_fail(HK_E_DENIED,
                         "%s: wrong cluster key of the name %s; give both "
                         "processes the same key file",
-                        c->base.peer, c->identity);
+                        c->socket.base.peer, c->identity);
     if (!c->offered)
         return hki_fail(
             HK_E_DENIED,
             "%s: offers no cluster key; give it the key of this center (key)",
-            c->base.peer);
-    return hki_fail(HK_E_DENIED, "%s: TLS: %s", c->base.peer,
+            c->socket.base.peer);
+    return hki_fail(HK_E_DENIED, "%s: TLS: %s", c->socket.base.peer,
                     ERR_reason_error_string(ERR_peek_error()));
 }
 
@@ -258,12 +254,12 @@ static hk_status explain_client(const tls_conn *c, int reason) {
         return hki_fail(HK_E_DENIED,
                         "%s: wrong cluster key: the center has another key of "
                         "the name %s; copy the center's key file",
-                        c->base.peer, name);
+                        c->socket.base.peer, name);
     case SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE:
         return hki_fail(HK_E_DENIED,
                         "%s: the center has no key of the name %s; copy the "
                         "center's key file",
-                        c->base.peer, name);
+                        c->socket.base.peer, name);
     case SSL_R_WRONG_VERSION_NUMBER:
     case SSL_R_UNSUPPORTED_PROTOCOL:
     case SSL_R_PACKET_LENGTH_TOO_LONG:
@@ -271,14 +267,14 @@ static hk_status explain_client(const tls_conn *c, int reason) {
         return hki_fail(HK_E_DENIED,
                         "%s: does not use TLS 1.3; give both processes the "
                         "same cluster key",
-                        c->base.peer);
+                        c->socket.base.peer);
     case SSL_R_CERTIFICATE_VERIFY_FAILED:
         return hki_fail(HK_E_DENIED,
                         "%s: answers with a certificate instead of the cluster "
                         "key; check the address",
-                        c->base.peer);
+                        c->socket.base.peer);
     default:
-        return hki_fail(HK_E_DENIED, "%s: TLS: %s", c->base.peer,
+        return hki_fail(HK_E_DENIED, "%s: TLS: %s", c->socket.base.peer,
                         ERR_reason_error_string(ERR_peek_error()));
     }
 }
@@ -295,12 +291,12 @@ static hk_status outcome(tls_conn *c, int result, const char *what,
     hk_status s;
     const int reason = ERR_GET_REASON(ERR_peek_error());
     if (c->error != 0)
-        s = hki_socket_fail(c->error, what, c->base.peer);
+        s = hki_socket_fail(c->error, what, c->socket.base.peer);
     else if (kind == SSL_ERROR_SSL && !c->closed)
         s = c->client ? explain_client(c, reason) : explain_server(c, reason);
     else
         s = hki_fail(HK_E_UNAVAILABLE, "%s: closed the connection",
-                     c->base.peer);
+                     c->socket.base.peer);
     ERR_clear_error();
     return s;
 }
@@ -314,7 +310,7 @@ static hk_status tls_handshake(hki_conn *base, bool *over) {
     *over = false;
     if (r != 1) {
         c->dry = true;
-        return outcome(c, r, "shake hands", &base->recv_wants);
+        return outcome(c, r, "shake hands", &c->socket.recv_wants);
     }
     if (!SSL_session_reused(c->ssl))
         return hki_fail(HK_E_DENIED,
@@ -322,7 +318,7 @@ static hk_status tls_handshake(hki_conn *base, bool *over) {
                         base->peer);
     *over = true;
     c->dry = false;
-    base->recv_wants = POLLIN;
+    c->socket.recv_wants = POLLIN;
     return HK_OK;
 }
 
@@ -356,8 +352,8 @@ static hk_status write_record(tls_conn *c, const void *bytes, size_t size,
         c->stuck = 0;
         return HK_OK;
     }
-    const hk_status s = outcome(c, r, "send", &c->base.send_wants);
-    if (s == HK_OK && c->base.send_wants == POLLOUT) {
+    const hk_status s = outcome(c, r, "send", &c->socket.send_wants);
+    if (s == HK_OK && c->socket.send_wants == POLLOUT) {
         c->stuck = size;
         *done = true;
     }
@@ -372,7 +368,7 @@ static hk_status tls_send(hki_conn *base, const struct iovec *v, int n,
     if (c->failed)
         return hki_fail(HK_E_UNAVAILABLE, "%s: the connection has failed",
                         base->peer);
-    base->send_wants = POLLOUT;
+    c->socket.send_wants = POLLOUT;
     if (c->stuck > 0) // the bytes themselves are not looked at again
         HKI_TRY(write_record(c, c->stage, c->stuck, &taken));
     size_t skip = 0; // of the first piece
@@ -406,7 +402,7 @@ static hk_status tls_recv(hki_conn *base, void *bytes, size_t size,
     if (c->failed)
         return hki_fail(HK_E_UNAVAILABLE, "%s: the connection has failed",
                         base->peer);
-    base->recv_wants = POLLIN;
+    c->socket.recv_wants = POLLIN;
     ERR_clear_error();
     while (*done < size) {
         const int r = SSL_read(c->ssl, (char *)bytes + *done,
@@ -414,7 +410,7 @@ static hk_status tls_recv(hki_conn *base, void *bytes, size_t size,
         if (r <= 0) {
             // Half a record may be there; trying again does not help.
             c->dry = true;
-            const hk_status s = outcome(c, r, "receive", &base->recv_wants);
+            const hk_status s = outcome(c, r, "receive", &c->socket.recv_wants);
             // What came before the end is handed out first.
             return *done > 0 ? HK_OK : s;
         }
@@ -447,15 +443,20 @@ static bool tls_pending(const hki_conn *base) {
            (!c->dry && (SSL_has_pending(c->ssl) || c->n_ahead > 0));
 }
 
-static void tls_deinit(hki_conn *base) {
+static void free_conn(tls_conn *c) {
+    SSL_free(c->ssl);
+    hki_free(c->stage);
+    hki_socket_close(&c->socket.base);
+}
+
+static void tls_close(hki_conn *base) {
     tls_conn *const c = (tls_conn *)base;
-    if (c->ssl != NULL && !c->failed && SSL_is_init_finished(c->ssl)) {
+    if (!c->failed && SSL_is_init_finished(c->ssl)) {
         ERR_clear_error();
         (void)SSL_shutdown(c->ssl); // tells the peer, does not wait
         ERR_clear_error();
     }
-    SSL_free(c->ssl);
-    hki_free(c->stage);
+    free_conn(c);
 }
 
 static const hki_conn_ops tls_ops = {.send = tls_send,
@@ -464,7 +465,10 @@ static const hki_conn_ops tls_ops = {.send = tls_send,
                                      .handshake = tls_handshake,
                                      .unsent = tls_unsent,
                                      .pending = tls_pending,
-                                     .deinit = tls_deinit};
+                                     .waits = hki_socket_waits,
+                                     .hang_up = hki_socket_hang_up,
+                                     .peer_gone = hki_socket_peer_gone,
+                                     .close = tls_close};
 
 static hk_status start_ssl(tls_conn *c) {
     BIO *const b = BIO_new(c->tls->method);
@@ -485,15 +489,24 @@ static hk_status start_ssl(tls_conn *c) {
     return HK_OK;
 }
 
-hk_status hki_tls_conn(hki_tls *t, bool client, hki_conn **out) {
+static hk_status wrap_tls(hki_net *n, int fd, bool client, hki_conn **out) {
     tls_conn *c;
-    HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
-    c->base.ops = &tls_ops;
-    c->base.fd = -1;
-    c->tls = t;
+    HKI_TRY_OR(hki_zalloc_array(1, sizeof *c, &c), close(fd));
+    hki_socket_init(&c->socket, n, &hki_tls_transport, &tls_ops, fd, client);
+    c->tls = n->tls;
     c->client = client;
-    HKI_TRY_OR(hki_alloc_array(RECORD, 1, &c->stage), hki_conn_close(&c->base));
-    HKI_TRY_OR(start_ssl(c), hki_conn_close(&c->base));
-    *out = &c->base;
+    HKI_TRY_OR(hki_alloc_array(RECORD, 1, &c->stage), free_conn(c));
+    HKI_TRY_OR(start_ssl(c), free_conn(c));
+    *out = &c->socket.base;
     return HK_OK;
 }
+
+// The peer has shown the key once the handshake is over.
+const hki_transport hki_tls_transport = {.scheme = "tls",
+                                         .has_port = true,
+                                         .needs_key = true,
+                                         .flags = HKI_CONN_PROVEN |
+                                                  HKI_CONN_EXPLAINS,
+                                         .connect = hki_tcp_connect,
+                                         .listen = hki_tcp_listen,
+                                         .wrap = wrap_tls};

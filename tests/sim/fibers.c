@@ -1,8 +1,8 @@
 // fibers.c - a scheduler of fibers, and the runtime of base/runtime.h on it.
 //
 // A lock's first word is the fiber that holds it, and a condition is its
-// address. Sockets are the kernel's: the linker puts poll and recv of this file
-// in the place of the C library's.
+// address. Sockets and wake objects are the kernel's: the linker puts recv of
+// this file in the place of the C library's.
 #define _GNU_SOURCE // ucontext
 #include "sim/fibers.h"
 #include "base/runtime.h"
@@ -13,9 +13,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 enum {
     STACK_BYTES = 256 << 10,
@@ -62,7 +64,6 @@ static struct {
     sim_result result;
 } sim;
 
-int __real_poll(struct pollfd *p, nfds_t n, int ms);
 ssize_t __real_recv(int fd, void *bytes, size_t size, int flags);
 
 _Noreturn static void give_up(const char *why) {
@@ -173,7 +174,7 @@ static bool wake_polling(void) {
     for (fiber *f = sim.all; f != NULL; f = f->next) {
         if (f->state != POLLS || f->n_polls == 0)
             continue;
-        f->n_hits = __real_poll(f->polls, f->n_polls, 0);
+        f->n_hits = poll(f->polls, f->n_polls, 0);
         if (f->n_hits > 0) {
             f->state = READY;
             any = true;
@@ -322,10 +323,6 @@ double hki_wall_seconds(void) {
     return 1e-9 * (double)hki_now_ns();
 }
 
-void hki_sleep_ns(int64_t ns) {
-    sim_sleep(ns);
-}
-
 bool hki_random_bytes(void *bytes, size_t size) {
     for (size_t i = 0; i < size; i++)
         ((uint8_t *)bytes)[i] = (uint8_t)sim_draw(256);
@@ -413,18 +410,47 @@ void hki_cond_signal(hki_cond *c) {
     wake_all(WAITS, c);
 }
 
-// ---- in the place of the C library's ------------------------------------------
+// A wake object is its file descriptor and one more.
 
-int __wrap_poll(struct pollfd *p, nfds_t n, int ms);
-int __wrap_poll(struct pollfd *p, nfds_t n, int ms) {
-    if (ms == 0)
-        return __real_poll(p, n, 0);
-    fiber *const self = sim.running;
-    self->polls = p;
-    self->n_polls = n;
-    park(POLLS, NULL, ms < 0 ? INT64_MAX : sim.now_ns + ms * INT64_C(1000000));
-    return self->n_hits;
+static int file_of(const hki_wake *w) {
+    return (int)(intptr_t)(const void *)w - 1;
 }
+
+hk_status hki_wake_create(const char *what, hki_wake **out) {
+    (void)what;
+    *out = (void *)(intptr_t)(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC) + 1);
+    return HK_OK;
+}
+
+void hki_wake_destroy(hki_wake *w) {
+    if (w != NULL)
+        close(file_of(w));
+}
+
+void hki_wake_signal(hki_wake *w) {
+    if (w != NULL && eventfd_write(file_of(w), 1) != 0)
+        give_up("a wake object cannot be signalled");
+}
+
+void hki_wake_reset(hki_wake *w) {
+    eventfd_t count;
+    if (w != NULL)
+        (void)eventfd_read(file_of(w), &count);
+}
+
+hki_waitable hki_wake_waitable(const hki_wake *w) {
+    return (hki_waitable){.os = {.fd = file_of(w), .events = POLLIN}};
+}
+
+hk_status hki_wait_any(hki_waitable *w, size_t n, int64_t deadline_ns) {
+    fiber *const self = sim.running;
+    self->polls = (void *)w;
+    self->n_polls = n;
+    park(POLLS, NULL, deadline_ns);
+    return self->n_hits > 0 ? HK_OK : HK_E_TIMEOUT;
+}
+
+// ---- in the place of the C library's ------------------------------------------
 
 ssize_t __wrap_recv(int fd, void *bytes, size_t size, int flags);
 ssize_t __wrap_recv(int fd, void *bytes, size_t size, int flags) {
@@ -432,7 +458,7 @@ ssize_t __wrap_recv(int fd, void *bytes, size_t size, int flags) {
     const ssize_t n = __real_recv(fd, bytes, size, at_once);
     if (n >= 0 || errno != EAGAIN || (flags & MSG_DONTWAIT))
         return n;
-    struct pollfd p = {.fd = fd, .events = POLLIN};
-    __wrap_poll(&p, 1, RECV_WAIT_MS);
+    hki_waitable e = {.os = {.fd = fd, .events = POLLIN}};
+    (void)hki_wait_any(&e, 1, hki_deadline(RECV_WAIT_MS));
     return __real_recv(fd, bytes, size, at_once);
 }

@@ -3,9 +3,7 @@
 //
 // A request that cannot be met is answered with ERROR and the connection goes
 // on; a peer that breaks the protocol, stalls or goes away ends it.
-#define _GNU_SOURCE // POLLRDHUP
 #include <math.h>
-#include <poll.h>
 #include "cluster/center/server.h"
 
 int64_t hki_session_stall(const hki_session *s) {
@@ -16,9 +14,7 @@ int64_t hki_session_stall(const hki_session *s) {
 // worker has nothing to say meanwhile, so this keeps its lease.
 static bool peer_is_there(void *user) {
     const hki_session *const s = user;
-    struct pollfd p = {.fd = s->f.conn->fd, .events = POLLRDHUP};
-    if (atomic_load(&s->server->stopping) ||
-        (poll(&p, 1, 0) > 0 && p.revents & (POLLRDHUP | POLLHUP | POLLERR)))
+    if (atomic_load(&s->server->stopping) || hki_conn_peer_gone(s->f.conn))
         return false;
     hki_shard_renew(atomic_load(&s->server->shard), &s->claim);
     return true;
@@ -291,8 +287,7 @@ static hk_status on_left_over(hki_session *s, const hki_frame *head) {
         size_t done;
         HKI_TRY(hki_frame_body(&s->f, skip, sizeof skip, &done));
         if (done == 0)
-            HKI_TRY(hki_conn_wait(s->f.conn, true, false, s->f.wake_fd,
-                                  deadline, NULL));
+            HKI_TRY(hki_conn_wait(s->f.conn, true, false, s->f.wake, deadline));
     }
     return HK_OK;
 }
@@ -349,7 +344,7 @@ static hk_status wait_request(hki_session *s, hki_frame *out) {
             deadline = hki_session_stall(s);
         }
         const hk_status status =
-            hki_conn_wait(s->f.conn, true, false, s->f.wake_fd, deadline, NULL);
+            hki_conn_wait(s->f.conn, true, false, s->f.wake, deadline);
         if (status == HK_E_TIMEOUT && !begun)
             return hki_fail(HK_E_END, "%s: no sign of life for %.0f s", s->peer,
                             (double)s->server->lease_ms * 0.002);
@@ -387,13 +382,14 @@ static hk_status serve(hki_session *s) {
 
 // ---- the thread -------------------------------------------------------------
 
-// The process of another user gets to know why; over TLS the alert does that.
+// The process of another user gets to know why, where the handshake has not
+// told it.
 static void say_denied(hki_session *s, int64_t deadline_ns) {
     char text[400];
     hki_frame head; // it listens once it has said its own
     snprintf(text, sizeof text, "%s", hk_last_error());
     const bool listens =
-        s->f.conn->scheme != HKI_TLS &&
+        !hki_conn_is(s->f.conn, HKI_CONN_EXPLAINS) &&
         hki_framer_greet(&s->f, deadline_ns) == HK_OK &&
         hki_frame_wait(&s->f, deadline_ns, "opening", &head) == HK_OK;
     const hk_status denied = hki_fail(HK_E_DENIED, "%s", text);
@@ -406,7 +402,7 @@ static void say_denied(hki_session *s, int64_t deadline_ns) {
 static hk_status greet(hki_session *s) {
     const int64_t deadline = hki_now_ns() + s->server->hello_ns;
     hk_refusal why = HK_REFUSED_OTHER;
-    hk_status status = hki_conn_handshake(s->f.conn, s->f.wake_fd, deadline);
+    hk_status status = hki_conn_handshake(s->f.conn, s->f.wake, deadline);
     if (status == HK_E_DENIED) {
         why = HK_REFUSED_KEY;
         say_denied(s, deadline);

@@ -307,8 +307,7 @@ static hk_status send_chunk(hki_session *s, hki_shard *shard, uint32_t i) {
         }
         hk_status wait = HK_OK;
         if (!moved)
-            wait = hki_conn_wait(s->f.conn, false, true, s->f.wake_fd, deadline,
-                                 NULL);
+            wait = hki_conn_wait(s->f.conn, false, true, s->f.wake, deadline);
         if (wait == HK_E_TIMEOUT || (moved && hki_now_ns() >= deadline))
             return hki_fail(
                 HK_E_TIMEOUT,

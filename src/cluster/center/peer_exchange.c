@@ -240,8 +240,7 @@ static hk_status answer_rows(stream *x) {
         bool moved = false;
         HKI_TRY(push_out(x, &moved));
         if (!moved)
-            HKI_TRY(hki_conn_wait(s->f.conn, false, true, s->f.wake_fd,
-                                  deadline, NULL));
+            HKI_TRY(hki_conn_wait(s->f.conn, false, true, s->f.wake, deadline));
     }
     const hki_frame f = {.type = HKI_BEFORE,
                          .exchange = x->run.exchange,
@@ -373,9 +372,8 @@ static hk_status run(stream *x) {
         }
         if (moved)
             continue;
-        status =
-            hki_conn_wait(s->f.conn, x->run.applied < x->run.msg.last,
-                          !hki_frame_idle(&s->f), s->f.wake_fd, deadline, NULL);
+        status = hki_conn_wait(s->f.conn, x->run.applied < x->run.msg.last,
+                               !hki_frame_idle(&s->f), s->f.wake, deadline);
         if (status == HK_E_TIMEOUT)
             return stalls(x);
         HKI_TRY(status);
@@ -407,8 +405,7 @@ static hk_status refuse(stream *x, hk_status status) {
     while (!hki_frame_idle(&s->f)) {
         HKI_TRY(hki_frame_push(&s->f, NULL));
         if (!hki_frame_idle(&s->f))
-            HKI_TRY(hki_conn_wait(s->f.conn, false, true, s->f.wake_fd,
-                                  deadline, NULL));
+            HKI_TRY(hki_conn_wait(s->f.conn, false, true, s->f.wake, deadline));
     }
     (void)hki_fail(status, "%s", text);
     return hki_session_refuse(s, status, x->run.exchange, x->run.applied);

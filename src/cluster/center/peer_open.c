@@ -72,8 +72,9 @@ static hk_status tell_model(hki_session *s, int64_t deadline_ns) {
 static hk_status offer_memory(hki_session *s, const hki_msg_open *m,
                               hki_msg_welcome *w) {
     const hki_shard *const shard = hki_session_shard(s);
-    if (!s->f.conn->can_pass || !(m->flags & HKI_OPEN_MEMORY) ||
-        shard->file.fd < 0 || !shard->method->reads_once)
+    if (!hki_conn_is(s->f.conn, HKI_CONN_MEMORY) ||
+        !(m->flags & HKI_OPEN_MEMORY) || shard->file.fd < 0 ||
+        !shard->method->reads_once)
         return HK_OK;
     const size_t slot = hki_shard_room(shard) * sizeof(float);
     HKI_TRY(hki_region_create(&s->ring, "hooke-ring", slot * s->window));
@@ -122,18 +123,9 @@ static hk_status welcome(hki_session *s, const hki_msg_open *m,
     if (w.ring_bytes == 0)
         return HK_OK;
     // The center's memory goes out for reading only.
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", shard->file.fd);
-    const int readable = hki_io()->open(path, O_RDONLY | O_CLOEXEC, 0);
-    if (readable < 0)
-        return hki_fail(HK_E_IO,
-                        "%s: cannot send the shared memory of the center",
-                        s->server->name);
-    hk_status status = hki_conn_pass(s->f.conn, readable, deadline_ns);
-    hki_io()->close(readable);
-    if (status == HK_OK)
-        status = hki_conn_pass(s->f.conn, s->ring.fd, deadline_ns);
-    return status;
+    HKI_TRY(hki_conn_offer_file(s->f.conn, shard->file.fd, s->server->name,
+                                deadline_ns));
+    return hki_conn_offer(s->f.conn, &s->ring, deadline_ns);
 }
 
 // What a peer may be: setting values without being a worker is for those who
@@ -143,7 +135,7 @@ static hk_status take_role(hki_session *s, const hki_msg_open *m) {
         return hki_fail(HK_E_DATA, "%s: unknown role %u", s->peer, m->role);
     if (m->role == HKI_ROLE_WORKER && m->fingerprint == 0)
         return hki_fail(HK_E_DATA, "%s: a worker sent no model", s->peer);
-    if (m->role == HKI_ROLE_ADMIN && !s->f.conn->proven)
+    if (m->role == HKI_ROLE_ADMIN && !hki_conn_is(s->f.conn, HKI_CONN_PROVEN))
         return hki_fail(HK_E_DENIED,
                         "%s: access denied: an admin needs the cluster key, or "
                         "has to be the center's user on its host",

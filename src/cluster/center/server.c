@@ -1,5 +1,4 @@
 // server.c - a center server from its options to its end.
-#include <poll.h>
 #include "cluster/center/server.h"
 #include "codec/codec.h"
 #include "base/io.h"
@@ -194,11 +193,11 @@ static hk_status open_network(hk_center_server *s,
     HKI_TRY(hki_key_net(s->name, o->key, o->insecure != 0, tap, &s->net));
     HKI_TRY(
         hki_zalloc_array(o->n_addresses, sizeof *s->listener, &s->listener));
-    HKI_TRY(hki_alloc_array(o->n_addresses + 1, sizeof *s->polls, &s->polls));
+    HKI_TRY(hki_wait_set_create(o->n_addresses + 1, &s->waits));
     for (; s->n_listeners < o->n_addresses; s->n_listeners++) {
         hki_listener **const l = &s->listener[s->n_listeners];
         HKI_TRY(hki_listen(s->net, o->addresses[s->n_listeners], l));
-        s->shard_opt.shared |= (*l)->scheme == HKI_SHM;
+        s->shard_opt.shared |= ((*l)->flags & HKI_CONN_MEMORY) != 0;
     }
     return HK_OK;
 }
@@ -293,7 +292,7 @@ static hk_status start(hk_center_server *s, const hk_center_server_options *o,
     HKI_TRY(check_options(s, o));
     HKI_TRY(hki_center_options_check(o->center != NULL ? o->center : &base,
                                      &center));
-    HKI_TRY(hki_wake_create(&s->wake_fd, s->name));
+    HKI_TRY(hki_wake_create(s->name, &s->wake));
     HKI_TRY(copy_options(s, o, &center));
     if (hooks != NULL) {
         s->shard_opt.probe = hooks->probe;
@@ -309,7 +308,7 @@ static hk_status start(hk_center_server *s, const hk_center_server_options *o,
     for (size_t i = 0; i < s->n_listeners; i++)
         hki_log(s->context, HK_LOG_INFO, "%s: listens at %s%s", s->name,
                 s->listener[i]->address,
-                s->listener[i]->scheme == HKI_TCP && o->insecure
+                s->listener[i]->flags & HKI_CONN_EXPOSED && o->insecure
                     ? ", without encryption (insecure)"
                     : "");
     HKI_TRY(hki_thread_start(hki_server_accept_main, s, -1, "hooke-accept",
@@ -335,7 +334,6 @@ hk_status hki_server_start(const hk_center_server_options *opt,
     hki_mutex_init(&s->lock);
     hki_cond_init(&s->changed);
     hki_board_init(&s->board);
-    s->wake_fd = -1;
     s->start_ns = hki_now_ns();
     HKI_TRY(start(s, &o, hooks));
     return HKI_HAND_ON(out, s);
@@ -350,8 +348,7 @@ void hk_center_server_stop(hk_center_server *s) {
     if (s == NULL)
         return;
     atomic_store(&s->stopping, true);
-    if (s->wake_fd >= 0)
-        hki_wake_now(s->wake_fd);
+    hki_wake_signal(s->wake);
     hki_thread_stop(s->writer);
     hki_thread_stop(s->acceptor);
     hki_shard *const shard = atomic_load(&s->shard);
@@ -367,7 +364,7 @@ void hk_center_server_stop(hk_center_server *s) {
     for (size_t i = 0; s->listener != NULL && i < s->n_listeners; i++)
         hki_listener_close(s->listener[i]);
     hki_free(s->listener);
-    hki_free(s->polls);
+    hki_wait_set_destroy(s->waits);
     hki_server_drop_unread(s, 0);
     hki_shard_close(atomic_load(&s->shard));
     hki_net_destroy(s->net);
@@ -375,7 +372,7 @@ void hk_center_server_stop(hk_center_server *s) {
     hki_run_memory_destroy(s->memory);
     hki_cond_deinit(&s->changed);
     hki_mutex_deinit(&s->lock);
-    hki_wake_close(s->wake_fd);
+    hki_wake_destroy(s->wake);
     hk_schedule_release(s->schedule);
     hki_arena_deinit(&s->arena);
     hki_free(s->name);

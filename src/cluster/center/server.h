@@ -29,7 +29,6 @@ typedef struct hki_session {
     bool observes;   // an observer that has opened
     _Atomic bool over;
     int64_t since_ns;
-    int fd;                     // of the connection, to hang up from elsewhere
     char from[112];             // its address
     uint64_t told_in, told_out; // bytes that were counted for the worker
     int64_t progress_ns;        // when progress was last noted
@@ -82,8 +81,8 @@ struct hk_center_server {
     hki_net *net;
     hki_listener **listener;
     size_t n_listeners;
-    struct pollfd *polls; // of the accepting thread: listeners, then wake_fd
-    int wake_fd;
+    hki_wait_set *waits; // of the accepting thread: listeners, wake
+    hki_wake *wake;
     hki_thread *acceptor, *writer; // writer: snapshots
     int64_t start_ns;
 

@@ -2,8 +2,6 @@
 // each, joined when they are over. Whoever does not say who it is makes room
 // first.
 #include "cluster/center/server.h"
-#include <poll.h>
-#include <sys/socket.h>
 
 #define MAX_GREETING 64 // connections that have not said who they are
 #define ROOM_MS 500     // for those who were hung up on to be gone
@@ -42,7 +40,7 @@ static void drop_oldest(hk_center_server *s) {
                    MAX_GREETING);
     hki_server_refuse(s, HK_REFUSED_FLOOD, oldest->from);
     oldest->since_ns = INT64_MAX; // not twice
-    (void)shutdown(oldest->fd, SHUT_RDWR);
+    hki_conn_hang_up(oldest->f.conn);
 }
 
 static bool somebody_goes(const hk_center_server *s) {
@@ -82,10 +80,8 @@ static void add_session(hk_center_server *s, hki_conn *conn) {
     if (ok) {
         one->server = s;
         one->since_ns = hki_now_ns();
-        one->fd = conn->fd;
-        one->ring.fd = -1;
         snprintf(one->from, sizeof one->from, "%s", conn->peer);
-        hki_framer_init(&one->f, conn, s->wake_fd);
+        hki_framer_init(&one->f, conn, s->wake);
         one->next = s->sessions;
         s->sessions = one;
         s->n_sessions++;
@@ -107,18 +103,19 @@ static void add_session(hk_center_server *s, hki_conn *conn) {
 
 void hki_server_accept_main(void *user) {
     hk_center_server *const s = user;
-    struct pollfd *const p = s->polls;
     for (size_t i = 0; i < s->n_listeners; i++)
-        p[i] = (struct pollfd){.fd = s->listener[i]->fd, .events = POLLIN};
-    p[s->n_listeners] = (struct pollfd){.fd = s->wake_fd, .events = POLLIN};
+        (void)hki_wait_set_add_listener(s->waits, s->listener[i]);
+    (void)hki_wait_set_add_wake(s->waits, s->wake);
     int64_t tick = 0;
     while (!atomic_load(&s->stopping)) {
-        const int n = poll(p, (nfds_t)s->n_listeners + 1, HKI_TICK_MS);
-        for (size_t i = 0; n > 0 && i < s->n_listeners; i++) {
+        const bool came =
+            hki_wait_set_wait(s->waits, hki_deadline(HKI_TICK_MS)) == HK_OK;
+        for (size_t i = 0; came && i < s->n_listeners; i++) {
             hki_conn *conn = NULL;
             // Out of descriptors: whoever waits is taken later.
-            if (p[i].revents != 0 && hki_accept(s->listener[i], &conn) != HK_OK)
-                (void)poll(NULL, 0, 20);
+            if (hki_wait_set_ready(s->waits, i) &&
+                hki_accept(s->listener[i], &conn) != HK_OK)
+                (void)hki_nap_until(NULL, s->wake, hki_deadline(20));
             if (conn != NULL)
                 add_session(s, conn);
         }

@@ -8,7 +8,6 @@
 // admitted. If there is no such snapshot the run ends. Whatever dies in
 // between: the shards differ in their runs then, and shard 0 begins again.
 #include "cluster/center/server.h"
-#include <sys/socket.h>
 #include "cluster/wire/all_shards.h"
 
 // ---- shard 0 ----------------------------------------------------------------
@@ -27,7 +26,7 @@ hk_status hki_shard_links_open(hk_center_server *s, const char *who,
         else
             snprintf(open.name, sizeof open.name, "%.20s for %.38s", s->name,
                      who);
-        HKI_TRY(hki_link_open(s->net, s->shards[out->n], &open, s->wake_fd,
+        HKI_TRY(hki_link_open(s->net, s->shards[out->n], &open, s->wake,
                               deadline_ns, &out->f[out->n], &w));
         out->at[out->n] = &out->f[out->n];
     }
@@ -169,7 +168,7 @@ static uint32_t hang_up(hk_center_server *server, const hki_session *but) {
     uint32_t n = 0;
     for (hki_session *i = server->sessions; i != NULL; i = i->next)
         if (i != but && !atomic_load(&i->over)) {
-            (void)shutdown(i->fd, SHUT_RDWR);
+            hki_conn_hang_up(i->f.conn);
             n++;
         }
     return n;

@@ -7,7 +7,6 @@
 // from being made, so that nobody waits behind a peer that asks for the
 // impossible.
 #include "cluster/center/server.h"
-#include <poll.h>
 #include "cluster/wire/all_shards.h"
 
 #define TURN_MS 5000 // of attempts at one copy
@@ -274,15 +273,11 @@ static int64_t look_around(hk_center_server *s) {
 
 void hki_server_write_main(void *user) {
     hk_center_server *const s = user;
-    struct pollfd p = {.fd = s->wake_fd, .events = POLLIN};
     int64_t next = hki_deadline(s->period_ms);
     int64_t look = hki_server_agrees(s) ? 0 : INT64_MAX;
     while (!atomic_load(&s->stopping)) {
-        const int64_t left = (HKI_MIN(next, look) - hki_now_ns()) / 1000000;
-        if (left > 0) {
-            (void)poll(&p, 1, (int)HKI_MIN(left + 1, INT64_C(60000)));
+        if (hki_nap_until(NULL, s->wake, HKI_MIN(next, look)))
             continue;
-        }
         if (hki_now_ns() >= look)
             look = look_around(s);
         if (hki_now_ns() < next)

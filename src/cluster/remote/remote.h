@@ -19,7 +19,6 @@
 // bytes are sent again.
 #ifndef HKI_REMOTE_H
 #define HKI_REMOTE_H
-#include <poll.h>
 #include <stdatomic.h>
 #include "cluster/cluster.h"
 #include "cluster/wire/all_shards.h"
@@ -140,7 +139,7 @@ typedef struct hki_member_link {
     hki_batch **batch;
     uint32_t *n_batches;
     uint32_t **ids;
-    struct pollfd *poll; // one per shard, and wake_fd
+    hki_wait_set *waits; // connections to the shards, the remote's wake
 } hki_member_link;
 
 // A set of data that a worker of this process takes ranges of.
@@ -179,7 +178,7 @@ typedef struct hki_remote {
     bool center_half;
     uint32_t row_period, window_kib;
     int64_t retry_ms, lost_ms, lease_ms;
-    int wake_fd;
+    hki_wake *wake;
 
     hki_mutex lock; // guards the list of members and what is below
     hki_cond changed;

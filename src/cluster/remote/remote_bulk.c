@@ -374,7 +374,8 @@ static bool control_failed(hki_remote *r, hk_status s, int64_t deadline_ns) {
             again = s == HK_E_NOT_FOUND && r->n_shards > 1;
     if (again)
         hki_control_drop(r);
-    return again && hki_now_ns() < deadline_ns && !hki_nap(NULL, RETRY_MS);
+    return again && hki_now_ns() < deadline_ns &&
+           !hki_nap_until(NULL, r->wake, hki_deadline(RETRY_MS));
 }
 
 hk_status hki_remote_snapshot(hk_center *c, hk_center_part part,

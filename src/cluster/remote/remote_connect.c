@@ -18,8 +18,7 @@ void hki_remote_destroy(hk_center *c) {
     r->stopping = true;
     hki_cond_broadcast(&r->changed);
     hki_mutex_unlock(&r->lock);
-    if (r->wake_fd >= 0)
-        hki_wake_now(r->wake_fd);
+    hki_wake_signal(r->wake);
     hki_thread_stop(r->heartbeat);
     while (r->members != NULL) {
         hki_member_link *const w = r->members;
@@ -33,7 +32,7 @@ void hki_remote_destroy(hk_center *c) {
     hki_cond_deinit(&r->changed);
     hki_mutex_deinit(&r->lock);
     hki_net_destroy(r->net);
-    hki_wake_close(r->wake_fd);
+    hki_wake_destroy(r->wake);
     hki_buf_deinit(&r->layout);
     for (uint32_t i = 0; r->address != NULL && i < r->n_shards; i++)
         hki_free(r->address[i]);
@@ -92,7 +91,7 @@ static hk_status prepare(hki_remote *r, const hk_connect_options *o,
     r->role = o->observer ? HKI_ROLE_OBSERVER : HKI_ROLE_WORKER;
     r->nonce = (uint32_t)hki_new_id() | 1; // tells processes of a worker apart
     HKI_TRY(make_name(r, o->name));
-    HKI_TRY(hki_wake_create(&r->wake_fd, "connect"));
+    HKI_TRY(hki_wake_create("connect", &r->wake));
     HKI_TRY(hki_key_net(r->name, o->key, o->insecure != 0, tap, &r->net));
     HKI_TRY(hki_zalloc_array(o->n_addresses, sizeof *r->address, &r->address));
     r->n_shards = (uint32_t)o->n_addresses;
@@ -103,8 +102,6 @@ static hk_status prepare(hki_remote *r, const hk_connect_options *o,
         HKI_TRY(hki_strdup(o->addresses[i], &r->address[i]));
     }
     HKI_TRY(hki_zalloc_array(r->n_shards, sizeof *r->control, &r->control));
-    for (uint32_t i = 0; i < r->n_shards; i++)
-        r->control[i].map.fd = r->control[i].ring.fd = -1;
     if (r->base.layout != NULL) {
         HKI_TRY(hki_shares_decide(r->base.layout, o->share, o->share_user,
                                   r->name, &r->share));
@@ -176,9 +173,8 @@ hk_status hki_remote_pause(const hki_remote *r, int64_t *pause_ms,
         hki_log(r->context, HK_LOG_WARNING,
                 "%s; trying for %lld more seconds (connect_ms)",
                 hk_last_error(), (long long)(left / 1000));
-    struct pollfd wake = {.fd = r->wake_fd, .events = POLLIN};
-    if (hki_nap(r->context, HKI_MIN(*pause_ms, HKI_MAX(left, 1))) ||
-        poll(&wake, 1, 0) > 0)
+    const int64_t pause = HKI_MIN(*pause_ms, HKI_MAX(left, 1));
+    if (hki_nap_until(r->context, r->wake, hki_deadline(pause)))
         return hki_fail(HK_E_CANCELLED, "connect: stopped");
     *pause_ms = HKI_MIN(2 * *pause_ms, 1000);
     return HK_OK;
@@ -188,7 +184,7 @@ hk_status hki_remote_pause(const hki_remote *r, int64_t *pause_ms,
 // center tells its model to an observer that brings none.
 static hk_status explain_model(hki_remote *r, int64_t deadline_ns) {
     const hki_fault refused = hki_fault_of(HK_E_INVALID_ARG);
-    hki_link l = {.role = HKI_ROLE_OBSERVER, .map.fd = -1, .ring.fd = -1};
+    hki_link l = {.role = HKI_ROLE_OBSERVER};
     char text[HKI_DIFFERENCE_TEXT];
     hk_layout *const mine = r->base.layout;
     hk_share *const my_share = r->share;
@@ -279,7 +275,6 @@ hk_status hki_center_connect(const hk_connect_options *opt, const hki_tap *tap,
     r->base.ops = &hki_remote_ops;
     r->base.layout = hk_layout_retain(layout);
     r->context = o.context;
-    r->wake_fd = -1;
     const hk_status s = open_remote(r, &o, tap);
     if (s != HK_OK) {
         hki_remote_destroy(&r->base);

@@ -321,33 +321,18 @@ static bool has_work(const hki_link *l) {
 
 static hk_status wait_any(hki_member_link *w, int64_t deadline_ns) {
     hki_remote *const r = w->remote;
-    nfds_t n = 0;
+    hki_wait_set_clear(w->waits);
     for (uint32_t i = 0; i < r->n_shards; i++) {
         hki_link *const l = &w->link[i];
-        if (!has_work(l))
-            continue;
-        const int events =
-            hki_conn_events(l->f.conn, is_active(l), !hki_frame_idle(&l->f));
-        if (events < 0)
-            return hki_now_ns() < deadline_ns ? HK_OK : HK_E_TIMEOUT;
-        w->poll[n++] =
-            (struct pollfd){.fd = l->f.conn->fd, .events = (short)events};
+        if (has_work(l))
+            (void)hki_wait_set_add_conn(w->waits, l->f.conn, is_active(l),
+                                        !hki_frame_idle(&l->f));
     }
-    const int64_t left = deadline_ns - hki_now_ns();
-    if (left <= 0)
+    const size_t wake = hki_wait_set_add_wake(w->waits, r->wake);
+    if (hki_now_ns() >= deadline_ns) // also where a connection is ready
         return HK_E_TIMEOUT;
-    if (n == 1) { // the usual case
-        for (uint32_t i = 0; i < r->n_shards; i++)
-            if (has_work(&w->link[i]))
-                return hki_conn_wait(w->link[i].f.conn, is_active(&w->link[i]),
-                                     !hki_frame_idle(&w->link[i].f), r->wake_fd,
-                                     deadline_ns, NULL);
-    }
-    w->poll[n] = (struct pollfd){.fd = r->wake_fd, .events = POLLIN};
-    const int64_t ms = HKI_MIN((left + 999999) / 1000000, INT64_C(500));
-    if (poll(w->poll, n + 1, (int)ms) > 0 && w->poll[n].revents != 0)
-        return HK_E_CANCELLED;
-    return hki_now_ns() >= deadline_ns ? HK_E_TIMEOUT : HK_OK;
+    HKI_TRY(hki_wait_set_wait(w->waits, deadline_ns));
+    return hki_wait_set_ready(w->waits, wake) ? HK_E_CANCELLED : HK_OK;
 }
 
 static hk_status stalled(const hki_member_link *w, const hki_link *l) {

@@ -4,7 +4,6 @@
 // middle of a call, or by the thread that sends heartbeats. A
 // connection that comes back resumes the membership: the center says what it
 // has applied, and goes on from there.
-#include <poll.h>
 #include "cluster/remote/remote.h"
 
 #define FIRST_PAUSE_MS 10
@@ -71,19 +70,16 @@ static hk_status check_welcome(const hki_remote *r, const hki_link *l) {
 // The memory that a center on this host offers.
 static hk_status take_memory(hki_link *l, int64_t deadline_ns) {
     const hki_msg_welcome *const w = &l->welcome;
-    int fd;
     if (w->ring_bytes == 0)
         return HK_OK;
     if (w->ring_bytes > SIZE_MAX / 2 || w->map_bytes > SIZE_MAX / 2 ||
         w->values_offset > w->map_bytes || w->values_offset % 64 != 0)
         return hki_fail(HK_E_DATA, "%s: invalid shared memory of %llu bytes",
                         l->f.conn->peer, (unsigned long long)w->map_bytes);
-    HKI_TRY(hki_conn_take(l->f.conn, l->f.wake_fd, deadline_ns, &fd));
-    HKI_TRY(hki_region_map(&l->map, fd, (size_t)w->map_bytes, false,
-                           l->f.conn->peer));
-    HKI_TRY(hki_conn_take(l->f.conn, l->f.wake_fd, deadline_ns, &fd));
-    return hki_region_map(&l->ring, fd, (size_t)w->ring_bytes, true,
-                          l->f.conn->peer);
+    HKI_TRY(hki_conn_take(l->f.conn, (size_t)w->map_bytes, false, l->f.wake,
+                          deadline_ns, &l->map));
+    return hki_conn_take(l->f.conn, (size_t)w->ring_bytes, true, l->f.wake,
+                         deadline_ns, &l->ring);
 }
 
 // The center's model, for a handle that was opened without one.
@@ -150,10 +146,10 @@ static hk_status open_link(hki_remote *r, hki_link *l, int64_t deadline_ns) {
 
 hk_status hki_link_connect(hki_remote *r, hki_link *l, int64_t deadline_ns) {
     hki_conn *conn;
-    l->f = (hki_framer){.wake_fd = r->wake_fd};
-    HKI_TRY(hki_connect(r->net, r->address[l->shard], r->wake_fd, deadline_ns,
-                        &conn));
-    hki_framer_init(&l->f, conn, r->wake_fd);
+    l->f = (hki_framer){.wake = r->wake};
+    HKI_TRY(
+        hki_connect(r->net, r->address[l->shard], r->wake, deadline_ns, &conn));
+    hki_framer_init(&l->f, conn, r->wake);
     const hk_status s = open_link(r, l, deadline_ns);
     if (s != HK_OK)
         drop_failed(r, l);
@@ -208,9 +204,7 @@ static hk_status join_link(hki_member_link *w, hki_link *l, int32_t task,
 
 // A pause that ends early when the handle is destroyed.
 static hk_status pause_until(hki_remote *r, int64_t at_ns) {
-    struct pollfd p = {.fd = r->wake_fd, .events = POLLIN};
-    const int64_t ms = (at_ns - hki_now_ns() + 999999) / 1000000;
-    if (ms > 0 && poll(&p, 1, (int)HKI_MIN(ms, INT64_C(60000))) > 0)
+    if (hki_nap_until(NULL, r->wake, at_ns))
         return hki_fail(HK_E_CANCELLED, "%s: stopped", r->base.name);
     return HK_OK;
 }

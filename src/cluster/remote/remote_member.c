@@ -10,14 +10,12 @@ hk_status hki_member_create(hki_remote *r, hki_member_link **out) {
     hki_mutex_init(&w->lock);
     w->remote = r;
     HKI_TRY(hki_zalloc_array(r->n_shards, sizeof *w->link, &w->link));
-    for (uint32_t i = 0; i < r->n_shards; i++) {
+    for (uint32_t i = 0; i < r->n_shards; i++)
         w->link[i].shard = i;
-        w->link[i].map.fd = w->link[i].ring.fd = -1;
-    }
     HKI_TRY(hki_zalloc_array(r->n_shards, sizeof *w->batch, &w->batch));
     HKI_TRY(hki_zalloc_array(r->n_shards, sizeof *w->ids, &w->ids));
     HKI_TRY(hki_zalloc_array(r->n_shards, sizeof *w->n_batches, &w->n_batches));
-    HKI_TRY(hki_zalloc_array(r->n_shards + 1, sizeof *w->poll, &w->poll));
+    HKI_TRY(hki_wait_set_create(r->n_shards + 1, &w->waits));
     if (r->encoding != HKI_ENC_PLAIN)
         HKI_TRY(hki_zalloc_array((size_t)hki_layout_size(r->base.layout),
                                  sizeof(float), &w->residual));
@@ -33,7 +31,7 @@ void hki_member_free(hki_member_link *w) {
     }
     if (w->batch != NULL && w->ids != NULL && w->n_batches != NULL)
         hki_rows_clear(w);
-    hki_free(w->poll);
+    hki_wait_set_destroy(w->waits);
     hki_free(w->batch);
     hki_free(w->ids);
     hki_free(w->n_batches);

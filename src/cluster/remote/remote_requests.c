@@ -130,7 +130,7 @@ void hki_remote_info(hk_center *c, hk_center_info *out) {
 hk_status hk_center_cancel(hk_center *c) {
     hki_remote *r;
     HKI_TRY(hki_remote_get(c, "cancel", &r));
-    hki_wake_now(r->wake_fd);
+    hki_wake_signal(r->wake);
     return HK_OK;
 }
 

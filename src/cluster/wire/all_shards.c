@@ -182,12 +182,12 @@ static hk_status say_open(hki_framer *f, const hki_msg_open *open,
 }
 
 hk_status hki_link_open(hki_net *net, const char *address,
-                        const hki_msg_open *open, int wake_fd,
+                        const hki_msg_open *open, const hki_wake *wake,
                         int64_t deadline_ns, hki_framer *out,
                         hki_msg_welcome *welcome) {
     hki_conn *conn;
-    HKI_TRY(hki_connect(net, address, wake_fd, deadline_ns, &conn));
-    hki_framer_init(out, conn, wake_fd);
+    HKI_TRY(hki_connect(net, address, wake, deadline_ns, &conn));
+    hki_framer_init(out, conn, wake);
     const hk_status s = say_open(out, open, deadline_ns, welcome);
     if (s != HK_OK)
         hki_framer_deinit(out);

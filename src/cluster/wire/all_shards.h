@@ -20,7 +20,7 @@ hk_status hki_list_all(hki_framer *const *links, size_t n, hki_msg_held *out,
 // Opens a connection to a shard without being a worker. open: what it says of
 // itself; a fingerprint of 0 takes whatever model is there.
 hk_status hki_link_open(hki_net *net, const char *address,
-                        const hki_msg_open *open, int wake_fd,
+                        const hki_msg_open *open, const hki_wake *wake,
                         int64_t deadline_ns, hki_framer *out,
                         hki_msg_welcome *welcome);
 

@@ -11,16 +11,17 @@ int64_t hki_with_grace(int64_t deadline_ns) {
                                                 : deadline_ns;
 }
 
-void hki_framer_init(hki_framer *f, hki_conn *conn, int wake_fd) {
+void hki_framer_init(hki_framer *f, hki_conn *conn, const hki_wake *wake) {
     *f = (hki_framer){.conn = conn,
-                      .wake_fd = wake_fd,
+                      .wake = wake,
                       .talk = hki_dialogue_begin(
-                          conn->client ? HKI_BY_SERVER : HKI_BY_CLIENTS)};
+                          hki_conn_is(conn, HKI_CONN_CLIENT) ? HKI_BY_SERVER
+                                                             : HKI_BY_CLIENTS)};
 }
 
 void hki_framer_deinit(hki_framer *f) {
     hki_conn_close(f->conn);
-    *f = (hki_framer){.wake_fd = -1};
+    *f = (hki_framer){0};
 }
 
 hk_status hki_framer_greet(hki_framer *f, int64_t deadline_ns) {
@@ -30,12 +31,13 @@ hk_status hki_framer_greet(hki_framer *f, int64_t deadline_ns) {
     hki_preface_put(ours, wish);
     const struct iovec v = {ours, sizeof ours};
     HKI_TRY(
-        hki_conn_send_all(f->conn, &v, 1, f->wake_fd, deadline_ns, "greeting"));
-    HKI_TRY(hki_conn_recv_all(f->conn, theirs, sizeof theirs, f->wake_fd,
+        hki_conn_send_all(f->conn, &v, 1, f->wake, deadline_ns, "greeting"));
+    HKI_TRY(hki_conn_recv_all(f->conn, theirs, sizeof theirs, f->wake,
                               deadline_ns, "greeting"));
     HKI_TRY(hki_preface_get(theirs, f->conn->peer, &flags));
-    if (f->conn->scheme == HKI_TCP && (flags | wish) & HKI_PREFACE_PROOF)
-        return hki_conn_prove(f->conn, f->wake_fd, deadline_ns);
+    if (hki_conn_is(f->conn, HKI_CONN_EXPOSED) &&
+        (flags | wish) & HKI_PREFACE_PROOF)
+        return hki_conn_prove(f->conn, f->wake, deadline_ns);
     return HK_OK;
 }
 
@@ -181,8 +183,7 @@ hk_status hki_frame_more(hki_framer *f, void *bytes, size_t size, size_t *have,
 }
 
 bool hki_frame_quiet(const hki_framer *f) {
-    return hki_frame_idle(f) && f->queued == 0 &&
-           (f->conn->ops->unsent == NULL || f->conn->ops->unsent(f->conn) == 0);
+    return hki_frame_idle(f) && f->queued == 0 && !hki_conn_has_unsent(f->conn);
 }
 
 // ---- blocking ---------------------------------------------------------------
@@ -190,7 +191,7 @@ bool hki_frame_quiet(const hki_framer *f) {
 static hk_status wait(hki_framer *f, bool recv, int64_t deadline_ns,
                       const char *what) {
     const hk_status s =
-        hki_conn_wait(f->conn, recv, !recv, f->wake_fd, deadline_ns, NULL);
+        hki_conn_wait(f->conn, recv, !recv, f->wake, deadline_ns);
     if (s == HK_E_TIMEOUT)
         return hki_fail(s, "%s: %s: the deadline has passed", f->conn->peer,
                         what);

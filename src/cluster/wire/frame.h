@@ -9,8 +9,8 @@
 #include "transport/transport.h"
 
 typedef struct hki_framer {
-    hki_conn *conn; // owned
-    int wake_fd;    // ends every wait; -1: none
+    hki_conn *conn;       // owned
+    const hki_wake *wake; // ends every wait; NULL: none
     uint32_t in_number, out_number;
     hki_dialogue talk;
     // Incoming: head first, then the body as the caller takes it. What comes
@@ -43,7 +43,7 @@ uint32_t hki_left_ms(int64_t deadline_ns);
 // The answer to a wait may come a little after its end.
 int64_t hki_with_grace(int64_t deadline_ns);
 
-void hki_framer_init(hki_framer *f, hki_conn *conn, int wake_fd);
+void hki_framer_init(hki_framer *f, hki_conn *conn, const hki_wake *wake);
 void hki_framer_deinit(hki_framer *f); // closes; zeroed is fine
 // Both prefaces and, where a side asks for it, the proof of the same user.
 hk_status hki_framer_greet(hki_framer *f, int64_t deadline_ns);
