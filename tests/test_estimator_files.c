@@ -1323,6 +1323,22 @@ static void test_train_and_evaluate(void **state) {
     hk_context_destroy(ctx);
 }
 
+// A checkpoint that comes during the first evaluation.
+typedef struct late {
+    bed *trainer;
+    hk_dataset *d;
+    bool has_trained;
+} late;
+
+static hk_status train_on(void *user, hk_run *run) {
+    late *const l = user;
+    (void)run;
+    if (!l->has_trained)
+        bed_train(l->trainer, l->d, 5, NULL);
+    l->has_trained = true;
+    return HK_OK;
+}
+
 // The evaluator's role: here both sides are in this process, one after the
 // other.
 static void test_evaluator_role(void **state) {
@@ -1353,6 +1369,22 @@ static void test_evaluator_role(void **state) {
     assert_ok(hk_evaluate_continuously(watcher.e, &v, 100, 0.05, &last));
     assert_int_equal(last->step, 10);
     hk_eval_result_destroy(last);
+    // What comes while the next evaluation is not due is no idleness.
+    late l = {.trainer = &trainer, .d = d};
+    hk_hook *more;
+    assert_ok(
+        hk_hook_create(&(hk_hook_calls){.struct_size = sizeof(hk_hook_calls),
+                                        .user = &l,
+                                        .after_run = train_on},
+                       &more));
+    v.hooks = &more;
+    v.n_hooks = 1;
+    v.throttle_secs = 1.1;
+    assert_ok(hk_evaluate_continuously(watcher.e, &v, 100, 0.05, &last));
+    assert_int_equal(last->step, 15);
+    hk_eval_result_destroy(last);
+    v.n_hooks = 0;
+    hk_hook_release(more);
     hk_request_stop(ctx, 1);
     last = NULL;
     v.start_delay_secs = 1000;

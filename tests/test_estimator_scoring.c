@@ -272,6 +272,42 @@ static void test_beats_go_on(void **state) {
     hk_context_destroy(ctx);
 }
 
+// The last step is evaluated once, even if an evaluation was due there; the
+// workers' own weights, which are evaluated at the end alone, are not left out.
+static void test_end_once(void **state) {
+    (void)state;
+    hk_context *ctx;
+    assert_ok(hk_context_create(NULL, &ctx));
+    hk_dataset *d = bed_training(1), *test = bed_pass(2, 60, 20);
+    const int64_t *steps;
+    const double *values;
+    for (uint32_t workers = 1; workers <= 2; workers++) {
+        bed b;
+        bed_init(&b, ctx);
+        b.config.workers = workers;
+        b.config.turn = HK_TURN_ROUND_ROBIN;
+        b.config.keep_best = 1; // no beat is left out
+        bed_open(&b);
+        hk_hook *const hook = evaluator(
+            test, workers == 1 ? HK_WEIGHTS_LOCAL : HK_WEIGHTS_MODEL, 10);
+        train(&b, d, 11, &hook, 1, NULL);
+        if (workers == 1) {
+            assert_int_equal(history(&b, "accuracy", &steps, &values), 2);
+            assert_int_equal(steps[0], 1);
+            assert_int_equal(steps[1], 11);
+        } else {
+            assert_int_equal(history(&b, "accuracy/local/1", &steps, &values),
+                             1);
+            assert_int_equal(steps[0], 22);
+        }
+        hk_hook_release(hook);
+        hk_estimator_destroy(b.e);
+    }
+    hk_dataset_release(test);
+    hk_dataset_release(d);
+    hk_context_destroy(ctx);
+}
+
 // When the rows of evaluations came by.
 typedef struct clocked {
     int64_t first[64], last[64]; // of each pass
@@ -346,6 +382,7 @@ int main(void) {
         cmocka_unit_test(test_scored_copy_is_kept),
         cmocka_unit_test(test_stops_at_one_step),
         cmocka_unit_test(test_beats_go_on),
+        cmocka_unit_test(test_end_once),
         cmocka_unit_test(test_rests_in_a_crowd),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 // cluster/cluster.h - what other modules and the roles may use beside
-// hooke/cluster.h: notes on the center's board, center files as checkpoints.
+// hooke/cluster.h: notes on the center's board, a worker's role, the evaluator,
+// center files as checkpoints.
 //
 // A board is a small set of named notes that shard 0 keeps for all: who has
 // finished what, which snapshot was evaluated. Notes live as long as the
@@ -91,6 +92,59 @@ void hki_server_finish(hk_center_server *s, const char *reason);
 void hki_server_reason(hk_center_server *s, char *reason, size_t capacity);
 void hki_center_reason(hk_center *c, int64_t deadline_ns, char *reason,
                        size_t capacity);
+
+// ---- an evaluator -----------------------------------------------------------
+
+// Evaluates the newest weights of a source again and again. There are two
+// sources: live weights, which find_live copies from a center or from the
+// workers of a training in this process, and the checkpoints of a folder.
+//
+//   who                              source         visits
+//   hk_hook_evaluator                live           every so many steps
+//   hk_train_and_evaluate            live           after checkpoints
+//   hk_evaluate_continuously         checkpoints    until max_steps or
+//   idle_secs hk_role_evaluator_run            either         until the run has
+//   ended
+typedef struct hki_evaluator hki_evaluator;
+
+typedef struct hki_found_weights {
+    hk_evaluation what; // is_final is set before the search
+    uint64_t version; // of live weights: another number when they have changed
+    bool is_new;      // they have to be evaluated
+} hki_found_weights;
+
+struct hki_evaluator {
+    // NULL: the checkpoints of `directory`.
+    hk_status (*find_live)(hki_evaluator *v, hki_found_weights *out);
+    const char *directory;
+    hk_status (*evaluate)(hki_evaluator *v, const hk_evaluation *what);
+    void *user;
+    int64_t throttle_ns; // between the starts of two evaluations
+    // Of the newest evaluation.
+    bool has_evaluated;
+    int64_t began_ns; // its start; 0: an evaluation is due
+    int64_t step;     // of its weights
+    uint64_t version; // of live weights
+    char path[4096];  // of a checkpoint
+};
+
+bool hki_evaluator_is_due(const hki_evaluator *v);
+// Evaluates the newest weights if an evaluation is due and they are new.
+// is_final: the run is over; these weights are evaluated in any case, unless
+// find_live decides otherwise. *has_evaluated: there were such weights.
+hk_status hki_evaluator_visit(hki_evaluator *v, bool is_final,
+                              bool *has_evaluated);
+
+typedef struct hki_watch_options {
+    hk_context *context; // a requested stop ends the watch
+    int64_t start_ms;    // before the first visit
+    int64_t poll_ms;     // between visits
+    hk_status (*visit)(hki_evaluator *v, bool *is_over);
+} hki_watch_options;
+
+// Calls visit until it reports the end. *stopped: by a requested stop.
+hk_status hki_evaluator_watch(hki_evaluator *v, const hki_watch_options *opt,
+                              bool *stopped);
 
 // ---- a center file as a checkpoint ------------------------------------------
 

@@ -1,6 +1,7 @@
 // evaluation.h - an evaluation in its parts, and one beside training.
 #ifndef HKI_ESTIMATOR_EVALUATION_H
 #define HKI_ESTIMATOR_EVALUATION_H
+#include "cluster/cluster.h"
 #include "estimator/saved/weights.h"
 #include "estimator/workers/engine.h"
 
@@ -24,6 +25,11 @@ hk_status hki_evaluation_tell(const hki_evaluation *v, hk_eval_result **out);
 // ---- scoring.c --------------------------------------------------------------
 
 typedef struct hki_scoring hki_scoring; // opaque
+
+// The weights in memory as an evaluator's source of live weights: new at every
+// visit, and at the end unless these were evaluated last.
+void hki_scoring_find(const hk_estimator *e, const hki_evaluator *v,
+                      hki_found_weights *out);
 
 // Everything is called by worker 0, or between train calls.
 hk_status hki_scoring_create(hk_estimator *e, const hk_source *input,

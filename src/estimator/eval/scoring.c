@@ -68,6 +68,14 @@ hk_status hki_scoring_create(hk_estimator *e, const hk_source *input,
     return st;
 }
 
+void hki_scoring_find(const hk_estimator *e, const hki_evaluator *v,
+                      hki_found_weights *out) {
+    out->what.global_step = hki_global_step(e);
+    out->version = (uint64_t)out->what.global_step;
+    out->is_new =
+        !out->what.is_final || !v->has_evaluated || out->version != v->version;
+}
+
 static void forget(hki_scoring *s) {
     hki_thread_stop(s->thread);
     s->thread = NULL;

@@ -1,11 +1,11 @@
-// train_and_evaluate.c - train_and_evaluate, exporters, and the evaluator's
-// role.
+// train_and_evaluate.c - evaluations beside training and of the checkpoints of
+// another process, with exporters.
 #include "estimator/estimator.h"
 #include "base/io.h"
+#include "cluster/cluster.h"
 #include "estimator/eval/evaluation.h"
 #include "estimator/saved/written_files.h"
 #include "estimator/run/loop.h"
-#include "estimator/run/timer.h"
 
 HKI_OPTIONS(hk_train_spec, n_hooks)
 
@@ -46,6 +46,11 @@ static hk_status check_eval_spec(const hk_estimator *e, const hk_eval_spec *src,
                         (long long)v->steps, v->start_delay_secs,
                         v->throttle_secs);
     return check_exporters(e, v);
+}
+
+// Seconds that may be as many as a caller likes.
+static int64_t to_ns(double secs) {
+    return (int64_t)(HKI_MIN(secs, 1e9) * 1e9);
 }
 
 // ---- exporters --------------------------------------------------------------
@@ -159,19 +164,18 @@ static hk_status judge(hk_estimator *e, const hk_eval_spec *v,
 
 // ---- in the middle of training ----------------------------------------------
 
+// Evaluates the weights in memory while they are trained.
 typedef struct companion {
+    hki_evaluator v;
     hk_estimator *e;
     hk_eval_spec eval;
     hki_scoring *scoring; // without exporters: beside training
     hk_eval_result *last;
-    int64_t saves;    // seen in this call
-    double evaluated; // when the last evaluation began
-    bool has_evaluated;
-    int64_t evaluated_step;
+    int64_t saves; // seen in this call
 } companion;
 
 // The result of what was scored beside, once it is there.
-static hk_status collect(companion *c) {
+static hk_status collect_score(companion *c) {
     if (c->scoring == NULL)
         return HK_OK;
     HKI_TRY(hki_scoring_end(c->scoring));
@@ -187,28 +191,36 @@ static hk_status score_beside(companion *c) {
     const hk_evaluate_options o = evaluate_options(&c->eval, NULL);
     if (c->scoring == NULL)
         HKI_TRY(hki_scoring_create(c->e, c->eval.input, &o, &c->scoring));
-    HKI_TRY(collect(c));
+    HKI_TRY(collect_score(c));
     return hki_scoring_begin(c->scoring);
 }
 
-// Exporters write what has just been scored; the others need not be waited for.
-static hk_status evaluate_now(void *user, hk_run *run) {
-    companion *const c = user;
-    (void)run;
-    c->evaluated = hki_timer_now();
-    c->has_evaluated = true;
-    c->evaluated_step = hki_global_step(c->e);
-    return c->eval.n_exporters > 0
-               ? judge(c->e, &c->eval, NULL, false, &c->last)
+static hk_status find_memory(hki_evaluator *v, hki_found_weights *out) {
+    const companion *const c = v->user;
+    hki_scoring_find(c->e, v, out);
+    return HK_OK;
+}
+
+// Exporters write what has just been scored, and the end has to be scored;
+// otherwise training does not wait.
+static hk_status evaluate_live(hki_evaluator *v, const hk_evaluation *what) {
+    companion *const c = v->user;
+    return what->is_final || c->eval.n_exporters > 0
+               ? judge(c->e, &c->eval, NULL, what->is_final, &c->last)
                : score_beside(c);
 }
 
-// A beat is left out rather than waited for.
-static bool is_throttled(const companion *c) {
-    return c->has_evaluated &&
-           (hki_timer_now() < c->evaluated + c->eval.throttle_secs ||
-            (c->scoring != NULL && hki_scoring_is_busy(c->scoring) &&
-             !hki_scoring_is_ready(c->scoring)));
+static hk_status visit_now(void *user, hk_run *run) {
+    companion *const c = user;
+    bool has_evaluated;
+    (void)run;
+    return hki_evaluator_visit(&c->v, false, &has_evaluated);
+}
+
+// An evaluation that is due while another one is under way is left out.
+static bool is_busy(const companion *c) {
+    return c->scoring != NULL && hki_scoring_is_busy(c->scoring) &&
+           !hki_scoring_is_ready(c->scoring);
 }
 
 // The first save of a call is that of its start.
@@ -216,20 +228,17 @@ static hk_status after_save(void *user, hk_run *run, int64_t step, int *stop) {
     companion *const c = user;
     (void)step;
     (void)stop;
-    if (c->saves++ == 0 || is_throttled(c))
-        return HK_OK;
-    return evaluate_now(c, run);
+    return c->saves++ == 0 || is_busy(c) ? HK_OK : visit_now(c, run);
 }
 
-// Without checkpoints the clock alone decides.
+// Without checkpoints the clock alone decides, from the first step on.
 static hk_status after_run(void *user, hk_run *run) {
     companion *const c = user;
-    if (c->evaluated == 0)
-        c->evaluated = hki_timer_now();
-    if (hki_timer_now() < c->evaluated + c->eval.throttle_secs ||
-        is_throttled(c))
-        return HK_OK;
-    return hki_loop_at_pause(run, evaluate_now, c);
+    if (c->v.began_ns == 0)
+        c->v.began_ns = hki_now_ns();
+    return hki_evaluator_is_due(&c->v) && !is_busy(c)
+               ? hki_loop_at_pause(run, visit_now, c)
+               : HK_OK;
 }
 
 static bool saves_checkpoints(const hk_estimator *e) {
@@ -258,8 +267,8 @@ static hk_status list_hooks(companion *c, const hk_train_spec *t,
     return HK_OK;
 }
 
-static hk_status train(companion *c, const hk_train_spec *t,
-                       hk_train_result *r) {
+static hk_status train_beside(companion *c, const hk_train_spec *t,
+                              hk_train_result *r) {
     const hk_saving_listener listener = {.user = c, .after_save = after_save};
     hk_train_options o;
     hk_train_options_init(&o, sizeof o);
@@ -282,12 +291,13 @@ static hk_status train(companion *c, const hk_train_spec *t,
 }
 
 // The end is always scored, unless it was just now; final exports follow.
-static hk_status finish(companion *c, const hk_train_result *r) {
+static hk_status evaluate_end(companion *c, const hk_train_result *r) {
+    bool has_evaluated;
     if (r->reason == HK_STOP_REQUESTED)
-        return HK_OK; // somebody is in a hurry
-    const bool scored = c->has_evaluated && c->evaluated_step == r->global_step;
-    if (!scored)
-        return judge(c->e, &c->eval, NULL, true, &c->last);
+        return HK_OK; // a requested stop does not wait for an evaluation
+    HKI_TRY(hki_evaluator_visit(&c->v, true, &has_evaluated));
+    if (has_evaluated)
+        return HK_OK;
     judged j = {.e = c->e, .spec = c->eval, .result = c->last, .is_last = true};
     // Latest and best have had their turn with this result.
     for (size_t i = 0; i < c->eval.n_exporters; i++)
@@ -308,12 +318,16 @@ hk_status hk_train_and_evaluate(hk_estimator *e,
     HKI_TRY(HKI_OPTIONS_GET(hk_train_spec, &t, train_spec, "train spec"));
     companion c = {.e = e};
     HKI_TRY(check_eval_spec(e, eval, &c.eval));
+    c.v = (hki_evaluator){.find_live = find_memory,
+                          .evaluate = evaluate_live,
+                          .user = &c,
+                          .throttle_ns = to_ns(c.eval.throttle_secs)};
     hk_train_result r = {0};
-    hk_status s = train(&c, &t, &r);
+    hk_status s = train_beside(&c, &t, &r);
     if (s == HK_OK)
-        s = collect(&c);
+        s = collect_score(&c);
     if (s == HK_OK)
-        s = finish(&c, &r);
+        s = evaluate_end(&c, &r);
     const hki_fault fault = hki_fault_of(s);
     hki_scoring_destroy(c.scoring);
     if (s == HK_OK && result != NULL)
@@ -325,69 +339,49 @@ hk_status hk_train_and_evaluate(hk_estimator *e,
     return hki_fault_raise(&fault);
 }
 
-// ---- the evaluator's role ---------------------------------------------------
+// ---- the checkpoints of another process -------------------------------------
 
-// Waits until `until` (seconds of the monotonic clock) or a stop.
-static bool wait_until(const hk_estimator *e, double until) {
-    while (!hk_stop_requested(e->ctx)) {
-        const double left = until - hki_timer_now();
-        if (left <= 0)
-            return true;
-        const double nap = HKI_MIN(left, 0.05);
-        nanosleep(&(struct timespec){.tv_nsec = (long)(nap * 1e9)}, NULL);
-    }
-    return false;
+typedef struct watcher {
+    hki_evaluator v;
+    hk_estimator *e;
+    hk_eval_spec eval;
+    int64_t max_steps, idle_ns; // 0: no such end
+    int64_t seen_ns;            // when the newest checkpoint was evaluated
+    hk_eval_result *last;
+} watcher;
+
+static bool is_last_step(const watcher *w, int64_t step) {
+    return w->max_steps > 0 && step >= w->max_steps;
 }
 
-// Scores the newest checkpoint if it is new. *step: of the last one scored.
-static hk_status score_newest(hk_estimator *e, const hk_eval_spec *v,
-                              int64_t max_steps, int64_t *step, bool *is_new,
-                              hk_eval_result **last) {
-    char path[4096];
-    int64_t at;
-    *is_new = false;
-    const hk_status found =
-        hk_latest_checkpoint(e->config.c.model_dir, path, sizeof path, &at);
-    if (found == HK_E_NOT_FOUND)
-        return HK_OK;
-    HKI_TRY(found);
-    if (at == *step)
-        return HK_OK;
-    *step = at;
-    HKI_TRY(judge(e, v, path, max_steps > 0 && at >= max_steps, last));
-    *is_new = true;
+static hk_status evaluate_file(hki_evaluator *v, const hk_evaluation *what) {
+    watcher *const w = v->user;
+    return judge(w->e, &w->eval, what->path, is_last_step(w, what->global_step),
+                 &w->last);
+}
+
+// While an evaluation is not due, new checkpoints are not seen.
+static bool is_idle(const watcher *w) {
+    return w->idle_ns > 0 && hki_evaluator_is_due(&w->v) &&
+           hki_now_ns() - w->seen_ns >= w->idle_ns;
+}
+
+static hk_status visit_folder(hki_evaluator *v, bool *is_over) {
+    watcher *const w = v->user;
+    const bool was_idle = is_idle(w);
+    bool has_evaluated;
+    HKI_TRY(hki_evaluator_visit(v, false, &has_evaluated));
+    if (has_evaluated)
+        w->seen_ns = hki_now_ns();
+    *is_over = is_last_step(w, v->step) || (!has_evaluated && was_idle);
     return HK_OK;
-}
-
-static hk_status watch(hk_estimator *e, const hk_eval_spec *v,
-                       int64_t max_steps, double idle_secs,
-                       hk_eval_result **last) {
-    int64_t step = -1;
-    double seen = hki_timer_now();
-    if (!wait_until(e, seen + v->start_delay_secs))
-        return HK_OK;
-    for (;;) {
-        const double began = hki_timer_now();
-        bool is_new;
-        HKI_TRY(score_newest(e, v, max_steps, &step, &is_new, last));
-        if (max_steps > 0 && step >= max_steps)
-            return HK_OK;
-        if (is_new)
-            seen = hki_timer_now();
-        if (idle_secs > 0 && hki_timer_now() - seen >= idle_secs)
-            return HK_OK;
-        const double nap =
-            is_new ? v->throttle_secs : HKI_MIN(v->throttle_secs, 1.0);
-        if (!wait_until(e, began + HKI_MAX(nap, 0.01)))
-            return HK_OK;
-    }
 }
 
 hk_status hk_evaluate_continuously(hk_estimator *e, const hk_eval_spec *eval,
                                    int64_t max_steps, double idle_secs,
                                    hk_eval_result **last) {
-    hk_eval_spec v;
-    hk_eval_result *r = NULL;
+    watcher w = {.e = e, .max_steps = max_steps, .seen_ns = hki_now_ns()};
+    bool stopped;
     if (e == NULL || e->config.c.model_dir == NULL)
         return hki_fail(HK_E_INVALID_ARG,
                         "evaluator: an estimator with a model_dir is needed");
@@ -395,15 +389,22 @@ hk_status hk_evaluate_continuously(hk_estimator *e, const hk_eval_spec *eval,
         return hki_fail(HK_E_INVALID_ARG,
                         "evaluator: max_steps %lld or idle_secs %g is negative",
                         (long long)max_steps, idle_secs);
-    HKI_TRY(check_eval_spec(e, eval, &v));
-    const hk_status s = watch(e, &v, max_steps, idle_secs, &r);
-    if (s != HK_OK) {
-        hk_eval_result_destroy(r);
-        return s;
-    }
-    if (last != NULL)
-        *last = r;
+    HKI_TRY(check_eval_spec(e, eval, &w.eval));
+    w.idle_ns = to_ns(idle_secs);
+    w.v = (hki_evaluator){.directory = e->config.c.model_dir,
+                          .evaluate = evaluate_file,
+                          .user = &w,
+                          .throttle_ns = to_ns(w.eval.throttle_secs)};
+    const hki_watch_options o = {
+        .context = e->ctx,
+        .start_ms = to_ns(w.eval.start_delay_secs) / 1000000,
+        .poll_ms = HKI_MIN(HKI_MAX(w.v.throttle_ns / 1000000, INT64_C(10)),
+                           INT64_C(1000)),
+        .visit = visit_folder};
+    const hk_status s = hki_evaluator_watch(&w.v, &o, &stopped);
+    if (s == HK_OK && last != NULL)
+        *last = w.last;
     else
-        hk_eval_result_destroy(r);
-    return HK_OK;
+        hk_eval_result_destroy(w.last);
+    return s;
 }

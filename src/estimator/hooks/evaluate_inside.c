@@ -9,12 +9,13 @@
 // ---- evaluator --------------------------------------------------------------
 
 typedef struct evaluator {
+    hki_evaluator v; // of a run
     hk_source input; // its data set is retained
     hk_evaluate_options o;
     hki_arena arena;
     hki_timer timer;
     hki_scoring *scoring; // of a run; made when it is first due
-    int64_t begun;        // iteration of the last that was begun
+    hk_run *run;          // of the visit
 } evaluator;
 
 static hk_status evaluator_create(void *user, hk_run *run, void **state) {
@@ -22,6 +23,7 @@ static hk_status evaluator_create(void *user, hk_run *run, void **state) {
     (void)run;
     HKI_TRY(hki_alloc_array(1, sizeof *v, &v));
     *v = *(const evaluator *)user;
+    v->v.user = v;
     *state = v;
     return HK_OK;
 }
@@ -46,18 +48,48 @@ static bool rates(const evaluator *v, const hk_estimator *e) {
     return e->config.c.keep_best > 0 && v->o.name == NULL && e->saver != NULL;
 }
 
+static hk_status find_memory(hki_evaluator *v, hki_found_weights *out) {
+    const evaluator *const k = v->user;
+    hki_scoring_find(k->run->e, v, out);
+    return HK_OK;
+}
+
 // At the step itself: the copy to score and, where it may be kept as one of the
 // best, that of the checkpoint.
-static hk_status begin_scoring(void *state, hk_run *run) {
-    evaluator *const v = state;
-    hk_estimator *const e = run->e;
+static hk_status begin_scoring(evaluator *v) {
+    hk_estimator *const e = v->run->e;
     if (v->scoring == NULL)
         HKI_TRY(hki_scoring_create(e, &v->input, &v->o, &v->scoring));
     HKI_TRY(hki_scoring_settle(e));
     if (rates(v, e) && e->saved_step != hki_global_step(e))
         HKI_TRY(hki_snapshot_hold(e));
-    v->begun = run->iteration;
     return hki_scoring_begin(v->scoring);
+}
+
+// What is there at the end, every worker's own weights beside the model.
+static hk_status evaluate_end(const evaluator *v) {
+    hk_estimator *const e = v->run->e;
+    hk_eval_result *r = NULL;
+    hk_evaluate_options o = v->o;
+    if (o.weights == HK_WEIGHTS_MODEL)
+        o.weights = HK_WEIGHTS_ALL;
+    const hk_status s = hk_estimator_evaluate(e, &v->input, &o, &r);
+    hk_eval_result_destroy(r);
+    // A stop that is requested in the middle ends the evaluation and the run,
+    // which has not failed by that.
+    return s == HK_E_CANCELLED && hk_stop_requested(e->ctx) ? HK_OK : s;
+}
+
+static hk_status evaluate_live(hki_evaluator *v, const hk_evaluation *what) {
+    evaluator *const k = v->user;
+    return what->is_final ? evaluate_end(k) : begin_scoring(k);
+}
+
+static hk_status visit_now(void *state, hk_run *run) {
+    evaluator *const v = state;
+    bool has_evaluated;
+    v->run = run;
+    return hki_evaluator_visit(&v->v, false, &has_evaluated);
 }
 
 // Takes the result of the one under way, if its time has come. Free-running
@@ -99,30 +131,19 @@ static hk_status evaluator_after(void *state, hk_run *run) {
         return HK_OK;
     const bool everybody = (v->o.weights & HK_WEIGHTS_LOCAL) != 0;
     return run->loop->coupled || everybody || rates(v, run->e)
-               ? hki_loop_at_pause(run, begin_scoring, v)
-               : begin_scoring(v, run);
-}
-
-// What is there at the end, every worker's own weights beside the model.
-static hk_status evaluate_now(const evaluator *v, const hk_run *run) {
-    hk_eval_result *r = NULL;
-    hk_evaluate_options o = v->o;
-    if (o.weights == HK_WEIGHTS_MODEL)
-        o.weights = HK_WEIGHTS_ALL;
-    const hk_status s = hk_estimator_evaluate(run->e, &v->input, &o, &r);
-    hk_eval_result_destroy(r);
-    // A stop that is asked for in the middle ends the evaluation and the run,
-    // which has not failed by that.
-    return s == HK_E_CANCELLED && hk_stop_requested(run->e->ctx) ? HK_OK : s;
+               ? hki_loop_at_pause(run, visit_now, v)
+               : visit_now(v, run);
 }
 
 static hk_status evaluator_end(void *state, hk_run *run) {
     evaluator *const v = state;
+    bool has_evaluated;
     if (v->scoring != NULL)
         HKI_TRY(hki_scoring_end(v->scoring));
-    if (v->begun == run->iteration && v->o.weights != HK_WEIGHTS_MODEL)
-        return HK_OK;
-    return evaluate_now(v, run);
+    if (v->o.weights == HK_WEIGHTS_MODEL) // the workers' own were not evaluated
+        v->v.has_evaluated = false;
+    v->run = run;
+    return hki_evaluator_visit(&v->v, true, &has_evaluated);
 }
 
 static void evaluator_free(void *user) {
@@ -150,6 +171,7 @@ static hk_status evaluator_fill(evaluator *v, const hk_source *input,
     if (in.dataset != NULL)
         hk_dataset_retain(in.dataset);
     v->input = in;
+    v->v = (hki_evaluator){.find_live = find_memory, .evaluate = evaluate_live};
     return HK_OK;
 }
 
