@@ -242,6 +242,50 @@ static void case_hang_up(hki_net *net, const char *address) {
     suite_pair_close(&p);
 }
 
+// Two halves of a message, with a moment between them.
+static void *send_halves(void *arg) {
+    hki_conn *const c = arg;
+    const struct iovec half[2] = {{(char[]){"two ha"}, 6},
+                                  {(char[]){"lves"}, 4}};
+    for (int i = 0; i < 2; i++) {
+        (void)hki_conn_send_all(c, &half[i], 1, NULL, soon(), "halves");
+        (void)hki_nap(NULL, 5);
+    }
+    return NULL;
+}
+
+static void case_recv_wait(hki_net *net, const char *address) {
+    suite_pair p;
+    suite_pair_open(net, address, &p);
+    char text[20] = "";
+    size_t done = 0, have = 0;
+    // A moment, and nothing comes.
+    assert_ok(hki_conn_recv_wait(p.client, text, 1, true, &done));
+    assert_int_equal(done, 0);
+    pthread_t id;
+    assert_int_equal(pthread_create(&id, NULL, send_halves, p.server), 0);
+    const int64_t deadline = soon();
+    while (have < 10 && hki_now_ns() < deadline) {
+        assert_ok(
+            hki_conn_recv_wait(p.client, text + have, 10 - have, true, &done));
+        have += done;
+    }
+    assert_int_equal(have, 10);
+    assert_memory_equal(text, "two halves", 10);
+    pthread_join(id, NULL);
+    // What came before the end, then the end.
+    send_halves(p.server);
+    assert_ok(hki_conn_recv_wait(p.client, text, 3, false, &done));
+    assert_true(done > 0);
+    hki_conn_close(p.server);
+    p.server = NULL;
+    assert_ok(hki_conn_recv_wait(p.client, text, 20, true, &have));
+    assert_int_equal(done + have, 10);
+    assert_status(hki_conn_recv_wait(p.client, text, 1, true, &done),
+                  HK_E_UNAVAILABLE);
+    suite_pair_close(&p);
+}
+
 // A connection that is waited for in many ways.
 static void case_waits_for_several(hki_net *net, const char *address) {
     suite_pair p;
@@ -284,9 +328,6 @@ static void case_waits_for_several(hki_net *net, const char *address) {
     assert_ok(hki_conn_wait(p.client, true, false, NULL, soon()));
     assert_ok(hki_conn_recv_wait(p.client, text, 9, false, &done));
     assert_int_equal(done, 9);
-    // A moment, and nothing comes.
-    assert_ok(hki_conn_recv_wait(p.client, text, 1, true, &done));
-    assert_int_equal(done, 0);
     hki_wait_set_destroy(s);
     hki_wake_destroy(wake);
     suite_pair_close(&p);
@@ -355,6 +396,7 @@ void suite_transport_run(hki_net *net, const char *address) {
     case_streams(net, address);
     case_waits(net, address);
     case_close(net, address);
+    case_recv_wait(net, address);
     case_hang_up(net, address);
     case_waits_for_several(net, address);
     case_nobody(net, address);

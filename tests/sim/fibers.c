@@ -1,29 +1,25 @@
 // fibers.c - a scheduler of fibers, and the runtime of base/runtime.h on it.
 //
 // A lock's first word is the fiber that holds it, and a condition is its
-// address. Sockets and wake objects are the kernel's: the linker puts recv of
-// this file in the place of the C library's.
+// address. What a fiber waits for besides is wake objects; a waitable has the
+// number of one.
 #define _GNU_SOURCE // ucontext
 #include "sim/fibers.h"
+#include "sim/network.h"
 #include "base/runtime.h"
-#include <errno.h>
-#include <poll.h>
 #include <setjmp.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <ucontext.h>
-#include <unistd.h>
 
 enum {
     STACK_BYTES = 256 << 10,
     ERROR_BYTES = 1024,   // of hk_last_error, which belongs to a thread
-    PREEMPT_ONE_IN = 8,   // locks that let another fiber run first
-    RECV_WAIT_MS = 100,   // a receive that waits does so for this long
+    PREEMPT_ONE_IN = 8,   // locks and waits that let another fiber run first
+    MAX_WAKES = 4096,     // wake objects at one time
     CLOCK_STEP_NS = 50,   // between two readings of the clock
     START_NS = 1000000000 // the clock when a run begins
 };
@@ -31,10 +27,16 @@ enum {
 typedef enum state {
     READY,
     WANTS_MUTEX, // `on`
-    WAITS,       // for the condition `on`, or NULL for its deadline alone
-    POLLS,
+    WAITS,       // for the condition `on`, the end of the fiber `on`, or NULL
+                 // for its deadline alone
+    WAITS_ANY,   // for the first of `waitables`
     OVER
 } state;
+
+struct hki_wake {
+    int number;
+    bool is_signalled;
+};
 
 typedef struct fiber {
     struct fiber *next; // the one that was started before
@@ -44,9 +46,8 @@ typedef struct fiber {
     bool timed_out; // its wait ended at its deadline
     const void *on;
     int64_t deadline_ns;
-    struct pollfd *polls;
-    nfds_t n_polls;
-    int n_hits;
+    hki_waitable *waitables;
+    size_t n_waitables;
     void (*fn)(void *);
     void *user;
     jmp_buf here;
@@ -58,13 +59,13 @@ typedef struct fiber {
 // One run at a time, one OS thread: nothing guards these.
 static struct {
     fiber *all, *running;
+    fiber fault; // runs while a connection is cut
+    hki_wake *wakes[MAX_WAKES];
     jmp_buf scheduler;
     uint64_t random, seed, fault_every, n_fibers;
     int64_t now_ns, limit_ns;
     sim_result result;
 } sim;
-
-ssize_t __real_recv(int fd, void *bytes, size_t size, int flags);
 
 _Noreturn static void give_up(const char *why) {
     fprintf(stderr, "seed %llu: %s after %.3f virtual s\n",
@@ -74,7 +75,7 @@ _Noreturn static void give_up(const char *why) {
         if (f->state != OVER)
             fprintf(stderr, "  fiber %llu: state %d, deadline %.3f s\n",
                     (unsigned long long)f->number, (int)f->state,
-                    f->state == WAITS || f->state == POLLS
+                    f->state == WAITS || f->state == WAITS_ANY
                         ? 1e-9 * (double)(f->deadline_ns - START_NS)
                         : 0.0);
     }
@@ -108,9 +109,17 @@ static void yield_fiber(void) {
     memcpy((char *)(uintptr_t)hk_last_error(), self->error, ERROR_BYTES);
 }
 
+static void wake_all(state how, const void *on) {
+    for (fiber *f = sim.all; f != NULL; f = f->next) {
+        if (f->state == how && f->on == on)
+            f->state = READY;
+    }
+}
+
 static void run_fiber(void) {
     sim.running->fn(sim.running->user);
     sim.running->state = OVER;
+    wake_all(WAITS, sim.running); // those that join it
     yield_fiber();
     abort();
 }
@@ -134,30 +143,6 @@ void *sim_spawn(void (*fn)(void *), void *user) {
     return f;
 }
 
-static bool is_connection(int fd) {
-    int listens = 1;
-    socklen_t size = sizeof listens;
-    return fd >= 0 &&
-           getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 &&
-           listens == 0;
-}
-
-// Cuts one of the connections that a fiber waits for.
-static void cut_connection(void) {
-    uint64_t n = 0;
-    int chosen = -1;
-    for (const fiber *f = sim.all; f != NULL; f = f->next) {
-        for (nfds_t i = 0; f->state == POLLS && i < f->n_polls; i++) {
-            if (is_connection(f->polls[i].fd) && sim_draw(++n) == 0)
-                chosen = f->polls[i].fd;
-        }
-    }
-    if (chosen >= 0) {
-        shutdown(chosen, SHUT_RDWR);
-        sim.result.faults++;
-    }
-}
-
 static fiber *choose_ready(void) {
     uint64_t n = 0;
     fiber *chosen = NULL;
@@ -168,26 +153,12 @@ static fiber *choose_ready(void) {
     return chosen;
 }
 
-// Wakes the fibers whose sockets are ready. Returns whether there was one.
-static bool wake_polling(void) {
-    bool any = false;
-    for (fiber *f = sim.all; f != NULL; f = f->next) {
-        if (f->state != POLLS || f->n_polls == 0)
-            continue;
-        f->n_hits = poll(f->polls, f->n_polls, 0);
-        if (f->n_hits > 0) {
-            f->state = READY;
-            any = true;
-        }
-    }
-    return any;
-}
-
 // Moves the clock to the next deadline, and wakes those that wait for it.
 static void move_clock(void) {
     int64_t next = INT64_MAX;
     for (const fiber *f = sim.all; f != NULL; f = f->next) {
-        if ((f->state == WAITS || f->state == POLLS) && f->deadline_ns < next)
+        if ((f->state == WAITS || f->state == WAITS_ANY) &&
+            f->deadline_ns < next)
             next = f->deadline_ns;
     }
     if (next == INT64_MAX)
@@ -197,24 +168,29 @@ static void move_clock(void) {
     if (sim.now_ns - START_NS > sim.limit_ns)
         give_up("not over");
     for (fiber *f = sim.all; f != NULL; f = f->next) {
-        if ((f->state == WAITS || f->state == POLLS) &&
+        if ((f->state == WAITS || f->state == WAITS_ANY) &&
             f->deadline_ns <= sim.now_ns) {
             f->timed_out = true;
-            f->n_hits = 0;
             f->state = READY;
         }
     }
 }
 
+// No fiber is in the middle of something that a connection's lock guards: none
+// stops there.
+static void make_fault(void) {
+    sim.running = &sim.fault;
+    sim.result.faults += sim_cut_connection();
+}
+
 static fiber *choose_next(void) {
     for (;;) {
         if (sim.fault_every > 0 && sim_draw(sim.fault_every) == 0)
-            cut_connection();
+            make_fault();
         fiber *const f = choose_ready();
         if (f != NULL)
             return f;
-        if (!wake_polling())
-            move_clock();
+        move_clock();
     }
 }
 
@@ -278,11 +254,10 @@ static bool park(state how, const void *on, int64_t deadline_ns) {
     return !self->timed_out;
 }
 
-static void wake_all(state how, const void *on) {
-    for (fiber *f = sim.all; f != NULL; f = f->next) {
-        if (f->state == how && f->on == on)
-            f->state = READY;
-    }
+// Lets another fiber run first now and then.
+static void preempt(void) {
+    if (sim.running != &sim.fault && sim_draw(PREEMPT_ONE_IN) == 0)
+        yield_fiber();
 }
 
 void sim_sleep(int64_t ns) {
@@ -292,7 +267,7 @@ void sim_sleep(int64_t ns) {
 void sim_join(void *thread) {
     const fiber *const f = thread;
     while (f->state != OVER)
-        sim_sleep(1000000);
+        park(WAITS, f, INT64_MAX);
 }
 
 // ---- the runtime -------------------------------------------------------------
@@ -352,8 +327,7 @@ void hki_mutex_deinit(hki_mutex *m) {
 }
 
 bool hki_mutex_lock_until(hki_mutex *m, int64_t deadline_ns) {
-    if (sim_draw(PREEMPT_ONE_IN) == 0)
-        yield_fiber();
+    preempt();
     while (*owner_of(m) != NULL)
         if (!park(WANTS_MUTEX, m, deadline_ns))
             return false;
@@ -410,55 +384,64 @@ void hki_cond_signal(hki_cond *c) {
     wake_all(WAITS, c);
 }
 
-// A wake object is its file descriptor and one more.
-
-static int file_of(const hki_wake *w) {
-    return (int)(intptr_t)(const void *)w - 1;
-}
-
 hk_status hki_wake_create(const char *what, hki_wake **out) {
-    (void)what;
-    *out = (void *)(intptr_t)(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC) + 1);
+    int number = 0;
+    while (number < MAX_WAKES && sim.wakes[number] != NULL)
+        number++;
+    hki_wake *const w = calloc(1, sizeof *w);
+    if (number == MAX_WAKES || w == NULL)
+        give_up(what);
+    w->number = number;
+    sim.wakes[number] = w;
+    *out = w;
     return HK_OK;
 }
 
 void hki_wake_destroy(hki_wake *w) {
-    if (w != NULL)
-        close(file_of(w));
-}
-
-void hki_wake_signal(hki_wake *w) {
-    if (w != NULL && eventfd_write(file_of(w), 1) != 0)
-        give_up("a wake object cannot be signalled");
-}
-
-void hki_wake_reset(hki_wake *w) {
-    eventfd_t count;
-    if (w != NULL)
-        (void)eventfd_read(file_of(w), &count);
+    if (w == NULL)
+        return;
+    sim.wakes[w->number] = NULL;
+    free(w);
 }
 
 hki_waitable hki_wake_waitable(const hki_wake *w) {
-    return (hki_waitable){.os = {.fd = file_of(w), .events = POLLIN}};
+    return (hki_waitable){.os = {.fd = w != NULL ? w->number : -1}};
+}
+
+// Looks which of them are ready. Returns whether one is.
+static bool look_at(hki_waitable *w, size_t n) {
+    bool any = false;
+    for (size_t i = 0; i < n; i++) {
+        const hki_wake *const wake =
+            w[i].os.fd >= 0 ? sim.wakes[w[i].os.fd] : NULL;
+        w[i].os.revents = wake != NULL && wake->is_signalled;
+        any |= w[i].os.revents != 0;
+    }
+    return any;
+}
+
+void hki_wake_signal(hki_wake *w) {
+    if (w == NULL || w->is_signalled)
+        return;
+    w->is_signalled = true;
+    for (fiber *f = sim.all; f != NULL; f = f->next)
+        if (f->state == WAITS_ANY && look_at(f->waitables, f->n_waitables))
+            f->state = READY;
+}
+
+void hki_wake_reset(hki_wake *w) {
+    if (w != NULL)
+        w->is_signalled = false;
 }
 
 hk_status hki_wait_any(hki_waitable *w, size_t n, int64_t deadline_ns) {
     fiber *const self = sim.running;
-    self->polls = (void *)w;
-    self->n_polls = n;
-    park(POLLS, NULL, deadline_ns);
-    return self->n_hits > 0 ? HK_OK : HK_E_TIMEOUT;
-}
-
-// ---- in the place of the C library's ------------------------------------------
-
-ssize_t __wrap_recv(int fd, void *bytes, size_t size, int flags);
-ssize_t __wrap_recv(int fd, void *bytes, size_t size, int flags) {
-    const int at_once = (flags | MSG_DONTWAIT) & ~MSG_WAITALL;
-    const ssize_t n = __real_recv(fd, bytes, size, at_once);
-    if (n >= 0 || errno != EAGAIN || (flags & MSG_DONTWAIT))
-        return n;
-    hki_waitable e = {.os = {.fd = fd, .events = POLLIN}};
-    (void)hki_wait_any(&e, 1, hki_deadline(RECV_WAIT_MS));
-    return __real_recv(fd, bytes, size, at_once);
+    self->waitables = w;
+    self->n_waitables = n;
+    preempt();
+    while (!look_at(w, n)) {
+        if (deadline_ns <= hki_now_ns() || !park(WAITS_ANY, NULL, deadline_ns))
+            return HK_E_TIMEOUT;
+    }
+    return HK_OK;
 }

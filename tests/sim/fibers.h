@@ -4,7 +4,7 @@
 // The library's sources are compiled with HKI_RUNTIME_SIM, so that they use the
 // runtime of fibers.c. One fiber runs at a time; a seed decides which one is
 // next and when it stops. The clock moves when no fiber can run: it jumps to
-// the next deadline. Sockets are the kernel's.
+// the next deadline. The addresses of the network are memory:NAME.
 #ifndef HOOKE_TESTS_SIM_FIBERS_H
 #define HOOKE_TESTS_SIM_FIBERS_H
 #include <stdint.h>

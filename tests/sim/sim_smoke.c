@@ -13,6 +13,7 @@
 // Every REPEAT_EVERY-th seed runs twice and has to make the same switches.
 #include "hooke/hooke.h"
 #include "sim/fibers.h"
+#include <malloc.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -166,7 +167,7 @@ static void run_scene(void *user) {
 
 static sim_result run_seed(uint64_t seed, int again, uint64_t fault_every) {
     state = (scene_state){.seed = seed};
-    snprintf(state.address, sizeof state.address, "inproc:sim-%llu-%d",
+    snprintf(state.address, sizeof state.address, "memory:sim-%llu-%d",
              (unsigned long long)seed, again);
     for (int k = 0; k < WORKERS; k++)
         state.workers[k] = (worker_state){
@@ -182,7 +183,7 @@ static sim_result run_seed(uint64_t seed, int again, uint64_t fault_every) {
 
 // Rare faults leave time for whole exchanges, frequent ones meet each other.
 static uint64_t fault_rate(uint64_t seed) {
-    static const uint64_t rates[] = {14, 16, 20, 40};
+    static const uint64_t rates[] = {6, 8, 14, 40};
     return rates[seed % (sizeof rates / sizeof rates[0])];
 }
 
@@ -196,6 +197,10 @@ static uint64_t option(int argc, char **argv, const char *name,
 }
 
 int main(int argc, char **argv) {
+    // The memory of a seed is that of the one before, as far as it can be.
+    mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    mallopt(M_TOP_PAD, 64 << 20);
     const uint64_t seeds = option(argc, argv, "--seeds", 200);
     const uint64_t first = option(argc, argv, "--first", 0);
     const uint64_t fault_every = option(argc, argv, "--fault-every", 0);
