@@ -52,14 +52,6 @@ BANNED = {
 EXCEPTIONS = {
     # The one thread that is not the runtime's, and the sockets it serves.
     "src/monitor/metrics_http.c": {"MHD_start_daemon", "shutdown"},
-    # Waits for connections that are not a transport's own yet.
-    "src/cluster/center/peer.c": {"poll"},
-    "src/cluster/center/server_accept.c": {"poll", "shutdown"},
-    "src/cluster/center/server_agree.c": {"shutdown"},
-    "src/cluster/center/server_snapshot.c": {"poll"},
-    "src/cluster/remote/remote_connect.c": {"poll"},
-    "src/cluster/remote/remote_flow.c": {"poll"},
-    "src/cluster/remote/remote_link.c": {"poll"},
 }
 
 SKIPPED = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"', re.S)
