@@ -361,7 +361,7 @@ static uint16_t free_port(int *fd) {
 // could get the port of a center otherwise.
 static bool prepare(driver *d) {
     shared *const sh = d->sh;
-    int held[HKI_COUNT(sh->center_port)];
+    int held[MAX_CENTERS];
     bool good = true;
     for (uint32_t k = 0; k < sh->centers; k++) {
         sh->center_port[k] = free_port(&held[k]);
