@@ -76,7 +76,8 @@ def needs(objects):
     for line in done.stdout.splitlines():
         place, name = line.rsplit(":", 1)
         source = place[place.index("/src/") + 1:].removesuffix(".o")
-        yield source, name.split()[-1].split("@")[0]
+        if (ROOT / source).exists():  # not of a build before it was moved
+            yield source, name.split()[-1].split("@")[0]
 
 
 def inlined():

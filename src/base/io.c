@@ -173,7 +173,7 @@ static hk_status read_whole(int fd, const char *path, uint64_t n, size_t limit,
 
 hk_status hki_file_read_all(const char *path, size_t limit, uint8_t **bytes,
                             size_t *size) {
-    int fd;
+    int fd = -1;
     uint64_t n;
     HKI_TRY(hki_file_open_read(path, &fd, &n));
     return read_whole(fd, path, n, limit, bytes, size);
@@ -181,7 +181,7 @@ hk_status hki_file_read_all(const char *path, size_t limit, uint8_t **bytes,
 
 hk_status hki_file_read_private(const char *path, size_t limit, uint8_t **bytes,
                                 size_t *size) {
-    int fd;
+    int fd = -1;
     uint64_t n;
     HKI_TRY(hki_file_open_private(path, &fd, &n));
     return read_whole(fd, path, n, limit, bytes, size);
@@ -195,7 +195,7 @@ hk_status hki_file_read_private(const char *path, size_t limit, uint8_t **bytes,
 
 struct hki_file {
     char *path, *temp;
-    int fd;
+    int fd = -1;
     bool is_private;        // for its owner's eyes
     uint64_t size, started; // bytes appended; of these on their way to disk
 };
@@ -426,7 +426,7 @@ static hk_status copy_bytes(int fd, const char *from, uint64_t size,
 
 hk_status hki_file_copy(const char *from, const char *to, bool is_private,
                         bool durable) {
-    int fd;
+    int fd = -1;
     uint64_t size;
     hki_file *f;
     HKI_TRY((is_private ? hki_file_open_private : hki_file_open_read)(from, &fd,

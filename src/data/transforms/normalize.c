@@ -128,6 +128,7 @@ static hk_status configure(hki_dataset_desc *desc, const hk_dataset *d,
     for (size_t i = 0; i < c->period; i++) {
         const double m = mean != NULL ? (double)mean[i % channels] : 0.0;
         const double by = std != NULL ? (double)std[i % channels] : 1.0;
+        HKI_ASSERT(by != 0); // check_factors
         c->a[i] = (float)(scale / by);
         c->b[i] = (float)(-m / by);
     }
