@@ -195,7 +195,7 @@ hk_status hki_file_read_private(const char *path, size_t limit, uint8_t **bytes,
 
 struct hki_file {
     char *path, *temp;
-    int fd = -1;
+    int fd;
     bool is_private;        // for its owner's eyes
     uint64_t size, started; // bytes appended; of these on their way to disk
 };
