@@ -174,7 +174,7 @@ static hk_status read_whole(int fd, const char *path, uint64_t n, size_t limit,
 hk_status hki_file_read_all(const char *path, size_t limit, uint8_t **bytes,
                             size_t *size) {
     int fd = -1;
-    uint64_t n;
+    uint64_t n = 0;
     HKI_TRY(hki_file_open_read(path, &fd, &n));
     return read_whole(fd, path, n, limit, bytes, size);
 }
@@ -182,7 +182,7 @@ hk_status hki_file_read_all(const char *path, size_t limit, uint8_t **bytes,
 hk_status hki_file_read_private(const char *path, size_t limit, uint8_t **bytes,
                                 size_t *size) {
     int fd = -1;
-    uint64_t n;
+    uint64_t n = 0;
     HKI_TRY(hki_file_open_private(path, &fd, &n));
     return read_whole(fd, path, n, limit, bytes, size);
 }
@@ -427,7 +427,7 @@ static hk_status copy_bytes(int fd, const char *from, uint64_t size,
 hk_status hki_file_copy(const char *from, const char *to, bool is_private,
                         bool durable) {
     int fd = -1;
-    uint64_t size;
+    uint64_t size = 0;
     hki_file *f;
     HKI_TRY((is_private ? hki_file_open_private : hki_file_open_read)(from, &fd,
                                                                       &size));

@@ -3,34 +3,23 @@
 
     add_method.py BUILD_FOLDER WORK_FOLDER
 
-The table in the section "Adding a method" is the script: each row names a file
-and what to add to it. The changed files go to the work folder; the table of
-methods and the test are compiled again and linked with the rest of the build.
-The new method then gives the same bits in this process and over every
+The table in the section "Adding a method" is the script (tests/recipe.py). The
+table of methods and the tests are compiled again and linked with the rest of the
+build. The new method then gives the same bits in this process and over every
 transport (test_cluster_methods), and is exact while its centers and workers are
 killed (test_exactly_once).
 """
-import json
 import pathlib
 import re
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/add_operator"))
-from add_operator import compile_one, link  # noqa: E402
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import recipe  # noqa: E402
 
 METHODS = "src/center/methods.c"
 KILLS = "tests/test_exactly_once.c"
 SAME_BITS = "tests/test_cluster_methods.c"
-
-
-def recipe():
-    """[(file, [what to add])] of the table."""
-    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-    section = text.split("## Adding a method")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| `([^`]+)` \| (.*) \|$", section, re.MULTILINE)
-    return [(file, re.findall(r"`([^`]+)`", what)) for file, what in rows]
 
 
 def add_to_enum(text, lines):
@@ -43,7 +32,7 @@ def add_to_enum(text, lines):
 
 def add_row(text, lines):
     """The functions before the table, the row at its end."""
-    functions = (ROOT / lines[0]).read_text(encoding="utf-8")
+    functions = recipe.source(lines[0])
     table = text.index("// ---- the table ")
     end = text.index("\n};", text.index("static const hki_method methods[]"))
     return (f"{text[:table]}{functions}{text[table:end]}\n    {lines[1]}"
@@ -64,7 +53,7 @@ def only_new_cases(text, lines):
 
 
 def edit(file, what):
-    text = (ROOT / file).read_text(encoding="utf-8")
+    text = recipe.source(file)
     if file == METHODS:
         return add_row(text, what)
     if file == KILLS:
@@ -78,28 +67,17 @@ def edit(file, what):
 
 def main(build, work):
     build, work = pathlib.Path(build), pathlib.Path(work)
-    commands = {}
-    for entry in json.loads((build / "compile_commands.json").read_text()):
-        name = pathlib.Path(entry["file"])
-        if name.is_relative_to(ROOT):
-            commands.setdefault(str(name.relative_to(ROOT)), entry)
-    for file, what in recipe():
-        target = work / file
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(edit(file, what), encoding="utf-8")
-
-    sources = {METHODS: work / METHODS, KILLS: work / KILLS,
-               SAME_BITS: ROOT / SAME_BITS}
-    objects = {file: str(work / f"{pathlib.Path(file).stem}.o")
-               for file in sources}
-    running = [compile_one(commands[file], source, work, objects[file])
-               for file, source in sources.items()]
-    if any([process.wait() for process in running]):
-        raise SystemExit("add_method: a file does not compile")
+    sources = {recipe.ROOT / SAME_BITS: SAME_BITS}
+    for file, what in recipe.rows("Adding a method"):
+        target = recipe.write(work, file, edit(file, what))
+        if file.endswith(".c"):
+            sources[target] = file
+    objects = dict(zip(sources.values(),
+                       recipe.compile_all(build, work, sources)))
     for test in (SAME_BITS, KILLS):
         program = work / pathlib.Path(test).stem
-        link(build, program.name, [objects[METHODS], objects[test]],
-             [METHODS, test], program)
+        recipe.link(build, program.name, [objects[METHODS], objects[test]],
+                    [METHODS, test], program)
         done = subprocess.run([str(program)], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True)
         print(done.stdout, end="")

@@ -125,10 +125,10 @@ static hk_status configure(hki_dataset_desc *desc, const hk_dataset *d,
     c->period = channels == 1 ? 1 : channels * LANES;
     HKI_TRY(hki_alloc_array(c->period, sizeof *c->a, &c->a));
     HKI_TRY(hki_alloc_array(c->period, sizeof *c->b, &c->b));
+    HKI_ASSERT(channels > 0); // check_factors
     for (size_t i = 0; i < c->period; i++) {
         const double m = mean != NULL ? (double)mean[i % channels] : 0.0;
         const double by = std != NULL ? (double)std[i % channels] : 1.0;
-        HKI_ASSERT(by != 0); // check_factors
         c->a[i] = (float)(scale / by);
         c->b[i] = (float)(-m / by);
     }
