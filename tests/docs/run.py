@@ -421,7 +421,8 @@ def check_links(page):
 
 # A build option.
 NO_NAMES = {"HK_IMAGES",
-            "hk_softsign"}  # tests/add_operator makes it
+            # Made by tests/add_operator and tests/add_method.
+            "hk_softsign", "HK_METHOD_BOUNDED"}
 
 
 def former_names(page):
