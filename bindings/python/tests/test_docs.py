@@ -25,23 +25,26 @@ def loss(model, batch):
 @pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
 def test_page(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    hooke.generate_key("cluster.key")
     names = {"torch": torch, "DataLoader": DataLoader, "loss": loss,
              "Net": lambda: nn.Linear(4, 3),
              "ds": TensorDataset(torch.randn(2000, 4),
                                  torch.randint(0, 3, (2000,)))}
     found = blocks(page)
     assert found
-    for text in found:
-        # Every block is a reader's first: a center of its own.
-        with hooke.start_center(key="cluster.key") as center:
-            text = text.replace("host:2222", center.address.split(":", 1)[1])
+    for n, text in enumerate(found):
+        # Every block is a reader's first: a center of its own, with the key
+        # that the block names.
+        key = next(iter(re.findall(r"\w+\.key", text)), f"{n}.key")
+        if not (tmp_path / key).exists():
+            hooke.generate_key(key)
+        with hooke.start_center(key=key) as center:
+            text = re.sub(r"host:222\d", center.address.split(":", 1)[1], text)
             if not torch.cuda.is_available():
                 text = text.replace(".cuda()", "")
             if "center_state_dict(" in text and "join(" not in text:
                 # Somebody has to have brought a model.
                 names["hooke"].join(names["model"], None, center.address,
-                                    "cluster.key").leave()
+                                    key).leave()
             exec(compile(text, page, "exec"), names)
 
 
