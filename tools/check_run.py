@@ -20,12 +20,14 @@ SOURCES = {".c", ".cc", ".h", ".py", ".sh", ".txt"}
 EXEMPT = re.compile(r"^tests/data/|/corpus/|/(requirements|CMakeLists)\.txt$")
 # (files found by a pattern, the mention that finds them); CMakeLists.txt puts
 # the emulated GPU and an outdated plug-in beside the test programs, and
-# add_operator.py and add_transport.py follow tables of docs/architecture.md.
+# add_operator.py, add_transport.py and add_method.py follow tables of
+# docs/architecture.md.
 PATTERNS = [(r"fuzz/fuzz_\w+\.c$", "tools/run_fuzz.sh"),
             (r"bindings/python/tests/(test_\w+|conftest)\.py$",
              "bindings/python/run_tests"),
             (r"tests/add_operator/\w+\.c$", "/add_operator.py "),
             (r"tests/add_transport/\w+\.c$", "/add_transport.py "),
+            (r"tests/add_method/\w+\.c$", "/add_method.py "),
             (r"tests/cuda/card\.cc$", "/test_cuda "),
             (r"tests/plugin/old_build\.c$", "/test_plugin ")]
 
