@@ -28,6 +28,11 @@ hki_patience hki_session_patience(hki_session *s, uint32_t wait_ms) {
 
 hk_status hki_session_refuse(hki_session *s, hk_status status,
                              uint64_t exchange, uint32_t applied) {
+    // A wait that ends because the center stops is no answer: the worker is
+    // disconnected and asks again.
+    if (atomic_load(&s->server->stopping))
+        return hki_fail(HK_E_CANCELLED, "%s: the center is stopping",
+                        s->server->name);
     char text[512];
     snprintf(text, sizeof text, "%s", hk_last_error());
     hki_why why = s->claim.why;
