@@ -137,6 +137,38 @@ static void test_once(void **state) {
     hki_shard_close(s);
 }
 
+// A worker that has lost its connection sends the first values over another
+// one; the end of the older one is noticed later.
+static void test_first_values_again(void **state) {
+    (void)state;
+    hki_shard_options o;
+    options(&o, HK_METHOD_ELASTIC);
+    hk_layout *const l = make_layout();
+    hki_shard *s;
+    (void)unlink(path);
+    assert_ok(hki_shard_create(&o, l, share, &s));
+    hk_layout_release(l);
+    hki_claim older = join(s, 0), other = join(s, 1), newer;
+    const hki_msg_resume m = {.id = 0, .incarnation = older.incarnation};
+    hki_msg_joined at;
+    bool granted;
+    assert_ok(hki_shard_init(s, &older, &no_wait, &granted));
+    assert_true(granted);
+    assert_ok(hki_shard_resume(s, &m, "test", &newer, &at));
+    assert_ok(hki_shard_init(s, &newer, &no_wait, &granted));
+    assert_true(granted);
+    assert_status(hki_shard_init(s, &older, &no_wait, &granted), HK_E_STATE);
+    assert_status(hki_shard_hold(s, &older), HK_E_STATE);
+    hki_shard_refuse(s, &older);
+    assert_status(hki_shard_init(s, &other, &no_wait, &granted), HK_E_TIMEOUT);
+    assert_status(hki_shard_commit(s, &older, 42), HK_E_STATE);
+    assert_ok(hki_shard_hold(s, &newer));
+    assert_ok(hki_shard_commit(s, &newer, 42));
+    assert_ok(hki_shard_init(s, &other, &no_wait, &granted));
+    assert_false(granted);
+    hki_shard_close(s);
+}
+
 // ---- recovery ---------------------------------------------------------------
 
 typedef struct stop {
@@ -891,6 +923,7 @@ static void test_assertions(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_once),
+        cmocka_unit_test(test_first_values_again),
         cmocka_unit_test(test_recovery),
         cmocka_unit_test(test_outer_state),
         cmocka_unit_test(test_no_free_slot),

@@ -23,17 +23,18 @@ typedef struct hki_method hki_method;
 // first float.
 typedef struct hki_worker_half {
     const hki_exchange_kernels *k;
-    int64_t n;
+    int64_t n;     // floats of the chunk
     bool state;    // float state, not trainable
-    uint32_t live; // workers
-    float alpha;   // in force
-    float *x;
-    float *view;       // the worker's last view; NULL: it keeps none
-    float *diff;       // elastic only; non-NULL: takes d, x stays. May be x.
+    uint32_t live; // number of live workers
+    float alpha;   // moving rate of this exchange
+    float *x;      // the worker's values
+    float *view;   // the center as the worker last saw it; NULL: not kept
+    float *diff;   // elastic only; non-NULL: receives d, and x stays. May be
+                   // x.
     const float *grad; // accumulated gradient
-    // With a center elsewhere: its values, and d for it, which may share
-    // memory. encode turns d into what its short form stands for; NULL: d is
-    // sent as it is.
+    // For a center in another process: the center's values, and memory for d,
+    // which may be the same memory. encode replaces d by the values that its
+    // encoded form decodes to; NULL: d is sent without encoding.
     const float *c;
     float *d;
     void (*encode)(void *user, float *d, int64_t n);
@@ -42,7 +43,7 @@ typedef struct hki_worker_half {
 
 #define HKI_MAX_KEPT 2 // vectors of a method beside the center's values
 
-// The center's side. What changes is under the chunk's lock.
+// The center's side of the same chunk. The caller holds the chunk's lock.
 typedef struct hki_center_half {
     const hki_method *method;
     const hki_exchange_kernels *k;
@@ -54,16 +55,16 @@ typedef struct hki_center_half {
     uint64_t *updates;         // of this chunk
     double average_rate;
     const hki_delayed *delayed;
-    float *scratch; // n floats; takes the gradient of a step that the caller
-                    // makes
-    // A step of the outer optimizer on this chunk; NULL: the caller makes it,
-    // on the whole vector.
+    float *scratch; // n floats of working memory. Without `outer`, an exchange
+                    // leaves the gradient of the outer step in it.
+    // A step of the outer optimizer on this chunk; NULL: the caller makes the
+    // step later, on the whole vector.
     hk_status (*outer)(void *user, float *gradient);
-    // Called when half of the chunk has been changed; NULL: not.
+    // Called when half of the chunk has been changed; NULL: no call.
     void (*halfway)(void *user);
     void *user;
-    uint64_t *faults; // takes the elements that did not conserve x + c; NULL:
-                      // nobody looks
+    uint64_t *faults; // counts elements that did not conserve x + c; NULL: no
+                      // check
 } hki_center_half;
 
 typedef enum hki_outer_use {
@@ -79,39 +80,42 @@ typedef enum hki_average {
     HKI_AVERAGE_MOVING // exponential, of the center's values
 } hki_average;
 
-// One row of the table in methods.c, where all that a method computes is. An
-// exchange is made of the worker's half, whose d goes to the center, and the
-// center's half; with a center in this process both are made at once.
+// A method: one row of the table in methods.c, which contains all arithmetic of
+// all methods. An exchange consists of the worker's half, which computes the
+// difference d, and the center's half, which applies d. With a center in this
+// process, exchange_in_place does both in one pass.
 struct hki_method {
     hk_method id;
     const char *name;
 
-    // d for the center, and the move of x that belongs to it.
+    // Computes d, and moves x by it.
     void (*worker_half)(const hki_worker_half *w);
-    // Takes worker_half back where the center has not taken d; x as it is now.
-    // NULL: there is nothing to take back.
+    // Reverts worker_half when the center has not applied d; x may have moved
+    // since. NULL: there is nothing to revert.
     void (*worker_undo)(const hki_worker_half *w);
-    // The center takes d, which may be changed unless reads_once. *squares: the
-    // sum of the squares of d, where reads_once.
+    // Applies d. *squares: the sum of the squares of d, set with reads_once
+    // only. d may be changed unless reads_once or rounds is set.
     hk_status (*center_half)(const hki_center_half *h, float *d,
                              double *squares);
-    // Both halves; w->c and w->d are not used.
+    // Both halves, with the same bits; w->c and w->d are not used.
     void (*exchange_in_place)(const hki_center_half *h,
                               const hki_worker_half *w);
-    // The end of a round to which `count` workers have contributed.
+    // Ends a round to which `count` workers have contributed. NULL without
+    // rounds.
     hk_status (*close_round)(const hki_center_half *h, uint32_t count);
 
-    bool rounds;         // synchronous: exchanges are contributions to rounds
-    bool elastic;        // moving_rate applies; x moves by d alone
-    bool asks;           // worker_half needs the center's values; otherwise the
-                         // worker takes those that the center answers with
-    bool values;         // d is x itself
-    bool gradients;      // d is the sum of the gradients
-    bool reads_once;     // center_half reads d once
-    bool keeps_view;     // the worker keeps its last view
-    bool no_local;       // workers make no steps of their own
-    bool drops_stale;    // gradients that are too old are not applied
-    bool fast_rate;      // outer rate and gradient in units of the inner rate
+    bool rounds;      // synchronous: exchanges are contributions to rounds
+    bool elastic;     // moving_rate applies; x moves by d alone
+    bool asks;        // worker_half reads the center's values; otherwise the
+                      // worker takes the values that the center answers with
+    bool values;      // d is x itself
+    bool gradients;   // d is the sum of the gradients
+    bool reads_once;  // center_half reads each float of d once, so that d may
+                      // lie in memory that the worker can still change
+    bool keeps_view;  // the worker keeps its last view
+    bool no_local;    // workers make no steps of their own
+    bool drops_stale; // gradients that are too old are not applied
+    bool fast_rate;   // outer rate and gradient in units of the inner rate
     hki_average average; // what kept[0] is
     hki_outer_use outer;
     // Names of the vectors kept beside the values; "": not in checkpoints.
@@ -132,10 +136,10 @@ struct hki_method {
 #define HKI_FAST_RATE_MOST 1e6
 #define HKI_GRAD_SCALE_MOST 1e6
 
-// What the contributions to a round sum up to.
+// The sum of the contributions to a round, for the outer optimizer.
 typedef struct hki_outer_sum {
     float *values, *sum;
-    int64_t n, room;   // floats; with those of the line of 16 that they end in
+    int64_t n, room;   // number of floats; the same, rounded up to 16
     uint32_t count;    // contributions
     double fast_rate;  // the largest of the workers
     double outer_rate; // as the user has set it
@@ -153,7 +157,7 @@ hk_status hki_delayed_init(const hk_center_options *opt,
 hki_delayed hki_delayed_after(const hki_delayed *d, uint64_t updates);
 const hki_method *hki_method_get(hk_method id); // NULL: unknown
 uint32_t hki_method_kept(const hki_method *m);  // vectors beside the values
-// What follows a change of a chunk's values.
+// Counts a change of a chunk's values and updates the average of the method.
 void hki_center_changed(const hki_center_half *h);
 // The step of an outer optimizer at the end of a round; the sum is 0
 // afterwards. HK_E_RANGE: the method cannot take fast_rate, and nothing has

@@ -220,9 +220,10 @@ typedef struct hki_shard {
 
     hki_mutex lock; // members, first values, barrier, rounds, gate
     hki_cond changed;
-    uint64_t sessions; // given out
-    uint32_t granted;  // seat that brings the first values, plus 1
-    bool receiving;    // somebody's whole vector is on its way
+    uint64_t sessions;      // given out
+    uint32_t granted;       // seat that sends the first values, plus 1; 0: none
+    uint64_t grant_session; // the connection of that seat which sends them
+    bool receiving;         // somebody's whole vector is on its way
     bool round_closing;
     hki_gate gate;
     uint32_t n_copies[2]; // that exist, by hki_copy_use
@@ -320,7 +321,8 @@ void hki_shard_expire(hki_shard *s);
 #define HKI_MAX_STEPS (INT64_C(1) << 48)
 
 // Compare-and-set of the first values. *granted: the caller brings them, then
-// calls hki_shard_commit, or hki_shard_refuse when it cannot.
+// calls hki_shard_commit, or hki_shard_refuse when it cannot. A newer
+// connection of a worker takes the place of its older one.
 hk_status hki_shard_init(hki_shard *s, hki_claim *c, const hki_patience *p,
                          bool *granted);
 // Before they are put in place: the caller may have been thought to be gone

@@ -386,6 +386,18 @@ void hki_shard_expire(hki_shard *s) {
 
 // ---- first values -----------------------------------------------------------
 
+// One connection sends the first values. An older connection of the same
+// worker, whose end is noticed late, neither takes the grant back nor commits
+// values.
+static void give_grant(hki_shard *s, const hki_claim *c) {
+    s->granted = c->id + 1;
+    s->grant_session = c->session;
+}
+
+static bool has_grant(const hki_shard *s, const hki_claim *c) {
+    return s->granted == c->id + 1 && s->grant_session == c->session;
+}
+
 hk_status hki_shard_init(hki_shard *s, hki_claim *c, const hki_patience *p,
                          bool *granted) {
     *granted = false;
@@ -399,8 +411,15 @@ hk_status hki_shard_init(hki_shard *s, hki_claim *c, const hki_patience *p,
                             "%s: init of worker %u: worker %u did not send the "
                             "first values in time",
                             s->name, c->id, s->granted - 1);
+    // It may have been replaced while it waited.
+    if (s->seat[c->id].speaker != c->session) {
+        c->why = HKI_WHY_REPLACED;
+        return hki_fail(HK_E_STATE,
+                        "%s: init: worker %u has another connection", s->name,
+                        c->id);
+    }
     if (!hki_load64(initialised)) {
-        s->granted = c->id + 1;
+        give_grant(s, c);
         *granted = true;
     }
     return HK_OK;
@@ -423,8 +442,8 @@ static void set_values(hki_shard *s, uint64_t run_id) {
 static hk_status hold_grant(hki_shard *s, hki_claim *c) {
     HKI_TRY(check_claim(s, c, "init"));
     if (s->granted == 0 && !hki_load64(&s->file.head->initialised))
-        s->granted = c->id + 1;
-    if (s->granted == c->id + 1)
+        give_grant(s, c);
+    if (has_grant(s, c))
         return HK_OK;
     return hki_fail(HK_E_STATE,
                     "%s: init: worker %u sent the first values too late",
@@ -445,7 +464,7 @@ hk_status hki_shard_commit(hki_shard *s, hki_claim *c, uint64_t run_id) {
 
 void hki_shard_refuse(hki_shard *s, const hki_claim *c) {
     HKI_LOCKED(&s->lock);
-    if (s->granted == c->id + 1)
+    if (has_grant(s, c))
         s->granted = 0;
     hki_cond_broadcast(&s->changed);
 }
