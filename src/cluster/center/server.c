@@ -418,11 +418,10 @@ hk_status hk_center_server_wait(hk_center_server *s, int64_t wait_ms,
     const int64_t deadline = wait_ms < 0 ? INT64_MAX : hki_deadline(wait_ms);
     HKI_LOCKED(&s->lock);
     while (!is_done(s) && hki_now_ns() < deadline) {
-        // A stop may be asked for by a signal, which wakes nobody.
-        const int64_t slice = hki_now_ns() + (int64_t)HKI_TICK_MS * 1000000;
-        (void)hki_cond_wait(&s->changed, &s->lock, HKI_MIN(slice, deadline));
         if (s->context != NULL && hk_stop_requested(s->context))
             return hki_fail(HK_E_CANCELLED, "%s: stopped on request", s->name);
+        // A signal handler cannot signal a condition: the tick does.
+        (void)hki_cond_wait(&s->changed, &s->lock, deadline);
     }
     if (finished != NULL)
         *finished = is_done(s);

@@ -115,7 +115,8 @@ hk_status hki_server_start(const hk_center_server_options *opt,
                            const hki_server_hooks *hooks,
                            hk_center_server **out);
 
-// Thread of a server that accepts connections, and ends leases every
+// Thread of a server that accepts connections. At every tick it ends leases and
+// wakes those who wait for a change of the server.
 #define HKI_TICK_MS 200
 void hki_server_accept_main(void *server);
 // Joins threads of connections that are over, or all. `lock` is held and given

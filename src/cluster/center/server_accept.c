@@ -123,13 +123,13 @@ void hki_server_accept_main(void *user) {
         if (now - tick < (int64_t)HKI_TICK_MS * 1000000)
             continue;
         tick = now;
+        hki_shard *const shard = atomic_load(&s->shard);
+        if (shard != NULL)
+            hki_shard_expire(shard);
         hki_mutex_lock(&s->lock);
         hki_server_reap(s, false);
         hki_cond_broadcast(&s->changed);
         hki_mutex_unlock(&s->lock);
-        hki_shard *const shard = atomic_load(&s->shard);
-        if (shard != NULL)
-            hki_shard_expire(shard);
         hki_server_drop_unread(s, HKI_UNREAD_MS);
         hki_server_expire_ranges(s);
     }

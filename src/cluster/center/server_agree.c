@@ -178,10 +178,9 @@ static uint32_t hang_up(hk_center_server *server, const hki_session *but) {
 static hk_status send_away(hki_session *s, int64_t deadline_ns) {
     hk_center_server *const server = s->server;
     HKI_LOCKED(&server->lock);
+    // Those who come meanwhile are hung up on at the next tick.
     while (hang_up(server, s) > 0) {
-        const int64_t slice = hki_deadline(20);
-        (void)hki_cond_wait(&server->changed, &server->lock,
-                            HKI_MIN(slice, deadline_ns));
+        (void)hki_cond_wait(&server->changed, &server->lock, deadline_ns);
         if (hki_now_ns() >= deadline_ns)
             return hki_fail(
                 HK_E_TIMEOUT,

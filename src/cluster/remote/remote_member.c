@@ -192,8 +192,6 @@ static void keep_all(hki_remote *r, bool all, uint64_t turn, int64_t *again) {
         if ((all || away) && hki_mutex_trylock(&w->lock)) {
             keep(w, again);
             hki_mutex_unlock(&w->lock);
-        } else if (away) { // somebody is at it
-            *again = HKI_MIN(*again, hki_deadline(20));
         }
         hki_mutex_lock(&r->lock);
         if (end_use(w)) {
@@ -211,11 +209,11 @@ void hki_heartbeat_main(void *user) {
     HKI_LOCKED(&r->lock);
     while (!r->stopping) {
         // Members are added while it sleeps; those that are away are looked
-        // at as soon as somebody says so.
+        // at as soon as nobody uses them.
         const int64_t now = hki_now_ns();
         bool due = now >= beat || now >= again;
         for (hki_member_link *w = r->members; w != NULL && !due; w = w->next)
-            due = atomic_load(&w->away) && again == INT64_MAX;
+            due = atomic_load(&w->away) && again == INT64_MAX && w->refs == 0;
         if (!due) {
             (void)hki_cond_wait(&r->changed, &r->lock, HKI_MIN(beat, again));
             continue;
