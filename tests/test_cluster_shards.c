@@ -465,6 +465,86 @@ static void test_hung_member(void **state) {
     hk_context_destroy(c.context);
 }
 
+// A worker whose connection to one shard breaks in a round connects again
+// although it still waits for the others at another shard. Otherwise two such
+// workers would wait for each other until their patience (a lease) ends.
+typedef struct broken_round {
+    hk_center *center;
+    hki_member m;
+    float *x;
+    bool broken;
+    hk_status status;
+} broken_round;
+
+static void break_second_link(void *user, int64_t begin, int64_t end,
+                              const float *x, const float *c) {
+    (void)begin;
+    (void)end;
+    (void)x;
+    (void)c;
+    broken_round *const b = user;
+    if (!b->broken)
+        hki_conn_hang_up(hki_remote_of(b->center)->members->link[1].f.conn);
+    b->broken = true;
+}
+
+static void *push_broken_round(void *user) {
+    broken_round *const b = user;
+    hki_exchange ex = {.x = b->x,
+                       .rate = 1,
+                       .grad_scale = 1,
+                       .steps_done = 1,
+                       .deadline_ns = hki_deadline(PATIENCE_MS),
+                       .observe = break_second_link,
+                       .user = b,
+                       .use_locking = true};
+    b->status = b->center->ops->push_round(b->center, b->m, &ex);
+    return NULL;
+}
+
+static void test_broken_round(void **state) {
+    (void)state;
+    cluster c = {.method = HK_METHOD_MODEL_AVERAGE, .lease_ms = PATIENCE_MS};
+    start_cluster(&c);
+    hk_connect_options o;
+    hki_member m;
+    float *x;
+    broken_round b = {0};
+    assert_ok(hki_zalloc_array(c.n, sizeof *x, &x));
+    assert_ok(hki_zalloc_array(c.n, sizeof *b.x, &b.x));
+    bed_connect_options(&o, c.addresses, SHARDS);
+    assert_ok(hk_center_connect(&o, c.layout, &b.center));
+    const int64_t deadline = hki_deadline(PATIENCE_MS);
+    const hki_center_ops *const ops = b.center->ops;
+    assert_ok(ops->join(c.center, 0, deadline, &m));
+    assert_ok(ops->init_if_empty(c.center, m, x, NULL, deadline));
+    assert_ok(ops->join(b.center, 1, deadline, &b.m));
+    assert_ok(ops->init_if_empty(b.center, b.m, b.x, NULL, deadline));
+    pthread_t id;
+    assert_int_equal(pthread_create(&id, NULL, push_broken_round, &b), 0);
+    hki_remote *const r = hki_remote_of(b.center);
+    const int64_t soon = hki_deadline(PATIENCE_MS / 2);
+    while (atomic_load(&r->reconnects) == 0 && hki_now_ns() < soon)
+        sched_yield();
+    const bool again = atomic_load(&r->reconnects) > 0;
+    hki_exchange ex = {.x = x,
+                       .rate = 1,
+                       .grad_scale = 1,
+                       .steps_done = 1,
+                       .deadline_ns = hki_deadline(PATIENCE_MS),
+                       .use_locking = true};
+    assert_ok(ops->push_round(c.center, m, &ex));
+    pthread_join(id, NULL);
+    assert_true(again);
+    assert_ok(b.status);
+    for (size_t i = 0; i < c.n; i++)
+        assert_true(x[i] == 0 && b.x[i] == 0);
+    hki_free(x);
+    hki_free(b.x);
+    hk_center_destroy(b.center);
+    close_cluster(&c);
+}
+
 // A round is in a copy as a whole or not at all, at every shard, and it is of
 // the same workers at all of them, whoever joins between the rounds of two.
 static void test_cuts_in_rounds(void **state) {
@@ -741,6 +821,7 @@ int main(void) {
         cmocka_unit_test(test_cuts),
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_hung_member),
+        cmocka_unit_test(test_broken_round),
         cmocka_unit_test(test_cuts_in_rounds),
         cmocka_unit_test(test_cut_gives_up),
         cmocka_unit_test(test_snapshot_files),

@@ -5,6 +5,7 @@
 //
 //   test_exactly_once               a short run
 //   test_exactly_once --kills N     as many kills, and a summary
+//   test_exactly_once --only NAME   one test, of a --seed N
 //
 // Values are small whole numbers, so that sums are exact in any order. Every
 // worker writes down what it is about to hand in (its journal, in memory that
@@ -957,6 +958,8 @@ int main(int argc, char **argv) {
             n = strtoul(argv[i + 1], NULL, 10);
         else if (strcmp(argv[i], "--seed") == 0)
             setup_of.seed = strtoul(argv[i + 1], NULL, 10);
+        else if (strcmp(argv[i], "--only") == 0)
+            cmocka_set_test_filter(argv[i + 1]);
     }
     fprintf(stderr, "seed %llu\n", (unsigned long long)setup_of.seed);
     const struct CMUnitTest tests[] = {

@@ -1,7 +1,5 @@
 // peer_open.c - how a connection of a center server begins: which shard and
 // model the peer means, what it may be, and what it is told of the center.
-#include <fcntl.h>
-#include "base/io.h"
 #include "cluster/center/server.h"
 #include "codec/codec.h"
 

@@ -271,9 +271,12 @@ hk_status hki_remote_push_round(hk_center *c, hki_member m, hki_exchange *ex);
 // ---- remote_flow.c ----------------------------------------------------------
 
 // Runs every link's flow to its end. HK_E_UNAVAILABLE with *broken: a
-// connection is gone, mend and call again.
+// connection is gone, mend and call again. In a round the flows of the other
+// links may be under way then: whoever does not call again abandons them.
 hk_status hki_flow_drive(hki_member_link *w, hki_exchange *ex,
                          int64_t deadline_ns, bool *broken);
+// Closes the connections of flows that are under way.
+void hki_flow_abandon(hki_member_link *w);
 bool hki_flow_pending(const hki_link *l); // something of an exchange is left
 bool hki_member_pending(const hki_member_link *w); // the same, of any link
 // Hands in what is left of a broken exchange; links are up.

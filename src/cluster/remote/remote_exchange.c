@@ -125,6 +125,7 @@ static hk_status run(hki_member_link *w, hki_exchange *ex, int64_t patience_ms,
             until = INT64_MAX;
             continue;
         }
+        hki_flow_abandon(w);
         if (s != HK_OK && s != HK_E_UNAVAILABLE)
             return s;
         *gave_up = true; // away, or it has forgotten this exchange

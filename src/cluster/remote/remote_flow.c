@@ -438,6 +438,10 @@ hk_status hki_flow_drive(hki_member_link *w, hki_exchange *ex,
             stall = hki_now_ns() + patience;
             continue;
         }
+        // The end of a round may depend on a worker that waits for this one
+        // at the shard whose connection is broken.
+        if (*broken && v.status == HK_OK && w->remote->base.method->rounds)
+            break;
         const hk_status s = wait_any(w, HKI_MIN(stall, deadline_ns));
         if (s != HK_OK) {
             give_up_waiting(w, s, deadline_ns, &v);
@@ -448,6 +452,12 @@ hk_status hki_flow_drive(hki_member_link *w, hki_exchange *ex,
     if (v.status != HK_OK)
         return hki_fail(v.status, "%s", v.text);
     return *broken ? HK_E_UNAVAILABLE : HK_OK;
+}
+
+void hki_flow_abandon(hki_member_link *w) {
+    for (uint32_t i = 0; i < w->remote->n_shards; i++)
+        if (has_work(&w->link[i]))
+            hki_link_drop(w->remote, &w->link[i]);
 }
 
 // ---- settling ---------------------------------------------------------------
