@@ -669,6 +669,33 @@ static float center_value(scene *s) {
     return value;
 }
 
+// Its connection breaks, and the heartbeat thread learns that another process
+// has joined with the same index: the worker's next exchange says so.
+static void test_replaced(void **state) {
+    (void)state;
+    scene s;
+    hk_center *other;
+    hki_member m;
+    hki_exchange ex;
+    open_scene(&s, "replaced", true, PATIENCE_MS, 0);
+    assert_ok(exchange(&s, 1, &ex));
+    connect_center(&s, 0, 0, &other);
+    assert_ok(other->ops->join(other, 0, hki_deadline(PATIENCE_MS), &m));
+    hki_member_link *const w = hki_remote_of(s.center)->members;
+    hki_mutex_lock(&w->lock);
+    hki_conn_hang_up(w->link[0].f.conn);
+    hki_mutex_unlock(&w->lock);
+    const int64_t deadline = hki_deadline(PATIENCE_MS / 2);
+    hk_status got;
+    while ((got = exchange(&s, 1, &ex)) == HK_OK && hki_now_ns() < deadline)
+        short_pause();
+    assert_status(got, HK_E_STATE);
+    assert_non_null(strstr(hk_last_error(), "has joined with the same index"));
+    assert_false(atomic_load(&w->away)); // the heartbeat thread sleeps
+    hk_center_destroy(other);
+    close_scene(&s);
+}
+
 // The connection is cut again while a worker that leaves hands in what is left
 // of an exchange: it connects again and goes on.
 static void test_leave_cut(void **state) {
@@ -1098,6 +1125,7 @@ int main(void) {
         cmocka_unit_test(test_anew_before_pulling),
         cmocka_unit_test(test_lease),
         cmocka_unit_test(test_long_requests),
+        cmocka_unit_test(test_replaced),
         cmocka_unit_test(test_leave_cut),
         cmocka_unit_test(test_leave_cut_for_good),
         cmocka_unit_test(test_leave_while_used),

@@ -166,6 +166,8 @@ static void keep(hki_member_link *w, int64_t *again) {
                 "%s: worker %u: connected again after %.1f s", r->base.name,
                 w->m.id,
                 (double)(hki_now_ns() - atomic_load(&w->away_since)) * 1e-9);
+    } else if (w->fenced) {
+        atomic_store(&w->away, false); // the next call says why
     } else {
         *again = HKI_MIN(*again, HKI_MIN(next, hki_deadline(200)));
     }
