@@ -54,3 +54,4 @@ def main():
 
 if __name__ == "__main__":
     main()
+    os._exit(0)  # a thread of gloo can abort a Python that is ending
