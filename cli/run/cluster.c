@@ -393,7 +393,11 @@ static int report_worker(const cli_args *a, const job *j, const record *before,
     return failed;
 }
 
-static hk_run_end end_of(const link *l, const hk_train_result *t) {
+static hk_run_end end_of(link *l, const hk_train_result *t) {
+    const hk_progress none = {.worker = -1};
+    // The run was over before the first step.
+    if (t->reason == HK_STOP_CENTER && l->end == HK_END_NONE)
+        (void)hk_role_worker_step(l->w, &none, &l->end);
     if (l->end != HK_END_NONE)
         return l->end;
     if (signals_code())

@@ -311,6 +311,8 @@ static hk_status start(hk_center_server *s, const hk_center_server_options *o,
                 s->listener[i]->flags & HKI_CONN_EXPOSED && o->insecure
                     ? ", without encryption (insecure)"
                     : "");
+    if (hooks != NULL && hooks->ready != NULL)
+        HKI_TRY(hooks->ready(hooks->ready_user, s));
     HKI_TRY(hki_thread_start(hki_server_accept_main, s, -1, "hooke-accept",
                              &s->acceptor));
     if (s->period_ms > 0 && o->shard == 0)

@@ -56,8 +56,12 @@ typedef struct hki_unread_copy {
     int64_t since_ns;
 } hki_unread_copy;
 
-// Settings for tests, read by hk_center_server_start.
+// Settings of roles and tests, read by hki_server_start.
 typedef struct hki_server_hooks {
+    // Called when the state has been read, before the first connection is
+    // accepted; NULL: no call.
+    hk_status (*ready)(void *ready_user, hk_center_server *server);
+    void *ready_user;
     hki_probe_fn probe;
     void *user;
     const hki_tap *tap;

@@ -31,21 +31,6 @@ static void collect(void *user, hki_monitor *m) {
         (void)hki_monitor_fact(m, "state", "over");
 }
 
-// The address may still be held by the process that this one replaces.
-static hk_status start_server(const hk_center_server_options *so,
-                              int64_t bind_ms, hk_center_server **out) {
-    const int64_t begin = hki_now_ns();
-    for (int64_t pause = 50;; pause = HKI_MIN(pause * 2, 1000)) {
-        const hk_status s = hk_center_server_start(so, out);
-        if (s != HK_E_EXISTS || hki_past(begin, bind_ms))
-            return s;
-        hki_log(so->context, HK_LOG_INFO, "center: %s; trying again",
-                hk_last_error());
-        if (hki_nap(so->context, pause))
-            return hki_fail(HK_E_CANCELLED, "center: stopped before its start");
-    }
-}
-
 // The config's addresses and shards over the server's options. storage: freed
 // by the caller.
 static hk_status place(const hk_cluster_config *config,
@@ -103,6 +88,37 @@ static hk_status post_limits(hk_role_center *c) {
     return hki_server_post(c->server, HKI_NOTE_LIMITS, b.data, b.size, false);
 }
 
+// Before anybody is let in: a worker that came to a run that is over would move
+// what it has left.
+static hk_status prepare(void *user, hk_center_server *server) {
+    hk_role_center *const c = user;
+    c->server = server;
+    c->memory = server->memory;
+    HKI_TRY(post_limits(c));
+    return look_back(c);
+}
+
+// The address may still be held by the process that this one replaces.
+static hk_status start_server(hk_role_center *c,
+                              const hk_center_server_options *so,
+                              int64_t bind_ms) {
+    const hki_server_hooks hooks = {.ready = prepare, .ready_user = c};
+    const int64_t begin = hki_now_ns();
+    for (int64_t pause = 50;; pause = HKI_MIN(pause * 2, 1000)) {
+        const hk_status s = hki_server_start(so, &hooks, &c->server);
+        if (s != HK_OK) {
+            c->server = NULL;
+            c->memory = NULL;
+        }
+        if (s != HK_E_EXISTS || hki_past(begin, bind_ms))
+            return s;
+        hki_log(so->context, HK_LOG_INFO, "center: %s; trying again",
+                hk_last_error());
+        if (hki_nap(so->context, pause))
+            return hki_fail(HK_E_CANCELLED, "center: stopped before its start");
+    }
+}
+
 static hk_status build(hk_role_center *c, const hk_role_center_options *o,
                        hk_center_server_options *so) {
     c->context = so->context;
@@ -119,10 +135,7 @@ static hk_status build(hk_role_center *c, const hk_role_center_options *o,
     HKI_TRY(hki_limits_copy(&c->limits, o->limits));
     HKI_TRY(hki_run_files_init(&c->files, o, so));
     c->shard = so->shard;
-    HKI_TRY(start_server(so, o->bind_ms, &c->server));
-    c->memory = c->server->memory;
-    HKI_TRY(post_limits(c));
-    HKI_TRY(look_back(c));
+    HKI_TRY(start_server(c, so, o->bind_ms));
     HKI_TRY(hki_role_monitor(c->context, o->metrics, "center",
                              (int32_t)c->shard, collect, c, &c->monitor));
     return hki_thread_start(keep, c, -1, "hooke-run", &c->thread);

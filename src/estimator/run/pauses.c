@@ -9,6 +9,8 @@
 // worker that still runs. If it has made k exchanges, no other worker can have
 // passed exchange k + 1, which needs the conductor. So stops and pauses are set
 // there, and fall on the same step of every worker.
+#include "cluster/cluster.h"
+#include "estimator/run/cluster_role.h"
 #include "estimator/run/loop.h"
 
 #define NEVER INT64_MAX
@@ -89,7 +91,22 @@ static bool has_reached_time(const hki_loop *l) {
            (double)(hki_now_ns() - l->started_ns) * 1e-9 >= l->opt.max_seconds;
 }
 
+// Whether the run of the cluster was over before this worker's first step: a
+// step would move what the run has left.
+static bool is_too_late(hki_loop *l, const hki_worker *w) {
+    hk_run *const run = &l->runs[w->index];
+    if (w->steps != run->first_step || l->crew->own_center ||
+        !hki_center_finished(l->crew->center))
+        return false;
+    if (l->e->role != NULL && hki_loop_is_conductor(l, w))
+        (void)hki_role_step(l, w, run);
+    hki_loop_stop(l, HK_STOP_CENTER);
+    return true;
+}
+
 bool hki_loop_may_step(hki_loop *l, const hki_worker *w) {
+    if (is_too_late(l, w))
+        return false;
     if (hk_stop_requested(l->e->ctx))
         hki_loop_stop(l, HK_STOP_REQUESTED);
     if (has_reached_time(l))
