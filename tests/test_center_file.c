@@ -793,10 +793,14 @@ static void test_limits(void **state) {
     hki_shard *s = NULL;
     (void)unlink(path);
     assert_status(hki_shard_create(&o, l, share, &s), HK_E_RANGE);
-    o.max_bytes = 0;
-    o.center.max_workers = HKI_MAX_SEATS + 1;
-    assert_status(hki_shard_create(&o, l, share, &s), HK_E_INVALID_ARG);
     hk_layout_release(l);
+    hk_center_options center;
+    hk_center_options_init(&center, sizeof center);
+    center.max_workers = HKI_MAX_SEATS;
+    assert_ok(hki_center_options_check(&center, &o.center));
+    center.max_workers++;
+    assert_status(hki_center_options_check(&center, &o.center),
+                  HK_E_INVALID_ARG);
     hki_durability d;
     int64_t ms;
     static const struct {
@@ -912,7 +916,8 @@ static void test_assertions(void **state) {
     hki_shard_options o;
     options(&o, HK_METHOD_ELASTIC);
     hki_shard *const s = create(&o);
-    assert_aborts(open_unlocked, s, "hki_mutex_is_held(&s->chunk_lock[chunk])");
+    assert_aborts(open_unlocked, s,
+                  "hki_mutex_is_held(&s->chunk_lock[chunk].mutex)");
     assert_aborts(commit_twice, s, "u->tag > hki_load64(&w->cursor)");
     assert_aborts(read_outside, s, "at <= s->first + s->n");
     assert_aborts(wait_unlocked, s, "hki_mutex_is_held(&s->lock)");

@@ -174,15 +174,11 @@ static void hash_center(uint64_t *h, const outcome *o) {
     *h = hki_hash(*h, counters, sizeof counters);
 }
 
-// The staleness of elastic_sync is left out: a center in this process always
-// reports 0, a server the rounds since the worker's last one.
-static void hash_worker(uint64_t *h, const bits_case *c,
-                        const hk_elastic_stats *s) {
-    const bool stale = c->method->id != HK_METHOD_ELASTIC_SYNC;
+static void hash_worker(uint64_t *h, const hk_elastic_stats *s) {
     const uint64_t counters[] = {(uint64_t)s->local_step, s->exchanges,
                                  s->dropped, s->skipped_chunks};
-    const double rates[] = {s->moving_rate, stale ? s->staleness_mean : 0,
-                            stale ? s->staleness_max : 0};
+    const double rates[] = {s->moving_rate, s->staleness_mean,
+                            s->staleness_max};
     *h = hki_hash(*h, counters, sizeof counters);
     *h = hki_hash(*h, rates, sizeof rates);
 }
@@ -195,7 +191,7 @@ static uint64_t hash_of(const bits_case *c, const outcome *o) {
     hash_floats(&h, c, o->average, o->n);
     hash_center(&h, o);
     for (size_t i = 0; i < 2; i++)
-        hash_worker(&h, c, &o->stats[i]);
+        hash_worker(&h, &o->stats[i]);
     return h;
 }
 

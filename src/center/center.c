@@ -1,6 +1,5 @@
 // center.c - the public calls of a center, over its table.
 #include "center/center.h"
-#include "center/turn.h"
 
 static const hk_center_options defaults = {
     .struct_size = sizeof defaults,
@@ -23,10 +22,10 @@ hk_status hki_center_options_check(const hk_center_options *src,
         out->turn != HK_TURN_RECORDED)
         return hki_fail(HK_E_INVALID_ARG, "center: unknown turn order %d",
                         (int)out->turn);
-    if (out->max_workers == 0 || out->max_workers > HKI_MAX_WORKERS)
+    if (out->max_workers == 0 || out->max_workers > HKI_MAX_SEATS)
         return hki_fail(HK_E_INVALID_ARG,
                         "center: max_workers is %u; it has to be in 1..%u",
-                        out->max_workers, HKI_MAX_WORKERS);
+                        out->max_workers, HKI_MAX_SEATS);
     if (out->workers > out->max_workers || out->quorum > out->max_workers)
         return hki_fail(HK_E_INVALID_ARG,
                         "center: workers is %u and quorum %u; both can be at "

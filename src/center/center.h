@@ -200,6 +200,7 @@ typedef struct hki_partition {
     uint64_t hash;
 } hki_partition;
 
+#define HKI_MAX_SEATS 65536             // workers of a center
 #define HKI_MAX_CHUNKS ((1u << 24) - 1) // and units of an exchange
 
 typedef enum hki_partition_tables {

@@ -86,12 +86,12 @@ static hk_status map_fd(hki_center_file *f, const char *name) {
 }
 
 static hk_status create_memory(hki_center_file *f, bool shared) {
-    if (shared) {
-        f->fd = hki_io()->memory("hooke-center");
-        if (f->fd < 0)
-            return hki_io_fail(errno, "center", "create shared memory");
-        HKI_TRY(hki_file_reserve(f->fd, "center", f->bytes));
-    }
+    if (!shared)
+        return hki_zalloc_array(f->bytes, 1, &f->map);
+    f->fd = hki_io()->memory("hooke-center");
+    if (f->fd < 0)
+        return hki_io_fail(errno, "center", "create shared memory");
+    HKI_TRY(hki_file_reserve(f->fd, "center", f->bytes));
     return map_fd(f, "center");
 }
 
@@ -259,7 +259,9 @@ hk_status hki_center_file_view(hki_center_file *f, const char *path) {
 }
 
 void hki_center_file_close(hki_center_file *f) {
-    if (f->map != NULL) {
+    if (f->map != NULL && f->path == NULL && f->fd < 0) {
+        hki_free(f->map);
+    } else if (f->map != NULL) {
         if (f->path != NULL && f->head != NULL && !f->view) {
             // Values first, the promise after them.
             if (hki_io()->msync(f->map, f->bytes) == 0)

@@ -15,7 +15,8 @@
 // the head may change at any time while a server runs; docs/formats/
 // center-file.md says in which order, and what recovery does.
 //
-// A shard without a path has the same thing in anonymous memory.
+// A shard without a path has the same thing in memory; one of this process has
+// no undo slots.
 #ifndef HKI_CENTER_FILE_H
 #define HKI_CENTER_FILE_H
 #include <stdatomic.h>
@@ -92,7 +93,7 @@ _Static_assert(sizeof(hki_undo_head) <= HKI_UNDO_IDS, "row ids come after it");
 
 typedef struct hki_center_file {
     char *path; // NULL: in memory
-    int fd;     // -1: private memory
+    int fd;     // -1: memory of the allocator
     bool view;  // a private copy: the file stays as it is
     uint8_t *map;
     size_t bytes;

@@ -1,4 +1,4 @@
-// local.c - the in-process center: create, members, counters.
+// local.c - the in-process center: create, members, names of its variables.
 #include "center/local.h"
 
 // ---- create -----------------------------------------------------------------
@@ -6,275 +6,156 @@
 static void local_destroy(hk_center *base) {
     hki_local *const c = (hki_local *)base;
     hki_local_leave_device(c);
-    for (size_t i = 0; c->stripe != NULL && i < c->n_stripes; i++)
-        hki_mutex_deinit(&c->stripe[i].lock);
-    hki_cond_deinit(&c->changed);
-    hki_mutex_deinit(&c->lock);
-    hki_turn_deinit(&c->turn);
-    hk_optimizer_destroy(c->outer);
-    hki_free(c->values);
-    for (size_t i = 0; i < HKI_COUNT(c->kept); i++)
-        hki_free(c->kept[i]);
     hki_free(c->gradient);
-    hki_free(c->side);
-    hki_free(c->updates);
-    hki_free(c->stripe);
-    hki_free(c->slot);
+    hki_shard_close(c->shard);
     hki_center_base_deinit(base);
     hki_free(c);
 }
 
-static hk_status create_stripes(hki_local *c) {
-    // An outer optimizer steps over all values at once: one stripe.
-    const bool whole = hki_local_steps(c);
-    const size_t chunks = c->base.partition.count;
-    c->n_stripes = whole ? 1 : HKI_MAX(chunks, (size_t)1);
-    HKI_TRY(hki_zalloc_array(c->n_stripes, sizeof *c->stripe, &c->stripe));
-    for (size_t i = 0; i < c->n_stripes; i++) {
-        hki_stripe *const s = &c->stripe[i];
-        s->first = i;
-        s->last = whole ? chunks : HKI_MIN(i + 1, chunks);
-        hki_mutex_init(&s->lock);
-    }
-    return HK_OK;
-}
-
-static hk_status create_vectors(hki_local *c) {
+static hk_status build(hki_local *c, const hk_center_options *opt) {
     const hki_method *const m = c->base.method;
-    const size_t n = (size_t)hki_layout_size(c->base.layout);
+    const hki_shard_options of_shard = {.context = opt->context,
+                                        .name = c->base.name,
+                                        .center = *opt,
+                                        .n_shards = 1,
+                                        .in_process = true};
+    HKI_TRY(hki_shard_create(&of_shard, c->base.layout, c->base.partition.share,
+                             &c->shard));
     const size_t n_train = (size_t)hki_layout_train(c->base.layout);
-    HKI_TRY(hki_zalloc_array(n, sizeof(float), &c->values));
-    HKI_TRY(hki_zalloc_array((size_t)hki_layout_side_bytes(c->base.layout), 1,
-                             &c->side));
-    HKI_TRY(hki_zalloc_array(c->base.partition.count, sizeof *c->updates,
-                             &c->updates));
-    for (uint32_t i = 0; i < hki_method_kept(m); i++)
-        HKI_TRY(hki_zalloc_array(n, sizeof(float), &c->kept[i]));
     return m->outer == HKI_OUTER_EXCHANGE && !m->gradients
                ? hki_zalloc_array(n_train, sizeof(float), &c->gradient)
                : HK_OK;
 }
 
-// Entries that are not exchanged stay out of the outer optimizer's steps.
-static hk_status restrict_outer(hki_local *c) {
-    const size_t n = hki_layout_entry_count(c->base.layout);
-    HKI_FREED unsigned char *mask = NULL;
-    HKI_TRY(hki_alloc_array(n, 1, &mask));
-    for (size_t i = 0; i < n; i++)
-        mask[i] = c->base.partition.share[i] == HK_SHARE_EXCHANGE;
-    return hk_optimizer_select(c->outer, mask);
-}
-
-static hk_status create_outer(hki_local *c, const hk_center_options *opt) {
-    const hki_method *const m = c->base.method;
-    if (m->outer == HKI_OUTER_NONE)
-        return HK_OK;
-    hk_optimizer_options outer;
-    HKI_TRY(hki_outer_options(opt, c->base.name, &outer));
-    if (m->outer == HKI_OUTER_DELAYED)
-        return hki_delayed_init(opt, &outer, c->base.name, &c->delayed);
-    HKI_TRY(hk_optimizer_create(&outer, c->base.layout, &c->outer));
-    c->outer_rate = hk_optimizer_rate(c->outer, 0);
-    return restrict_outer(c);
-}
-
-static hk_status build(hki_local *c, const hk_center_options *opt) {
-    HKI_TRY(hki_exchange_kernels_pick(opt->isa, c->base.name, &c->k));
-    HKI_TRY(hki_turn_load(&c->turn, opt, c->base.name,
-                          hki_layout_fingerprint(c->base.layout)));
-    HKI_TRY(create_stripes(c));
-    HKI_TRY(create_vectors(c));
-    HKI_TRY(hki_zalloc_array(opt->max_workers, sizeof *c->slot, &c->slot));
-    return create_outer(c, opt);
-}
-
 // ---- members ----------------------------------------------------------------
 
+hki_claim hki_local_claim(hki_local *c, hki_member m) {
+    hki_shard *const s = c->shard;
+    hki_claim claim = {.id = m.id, .incarnation = m.incarnation};
+    HKI_LOCKED(&s->lock);
+    if (m.id < s->opt.max_workers)
+        claim.session = s->seat[m.id].speaker;
+    return claim;
+}
+
 hk_status hki_local_check(hki_local *c, hki_member m, const char *what) {
-    if (m.incarnation == 0 || m.id >= c->max_workers)
-        return hki_fail(HK_E_STATE, "%s: %s: the worker has not joined",
-                        c->base.name, what);
-    const uint32_t now = atomic_load(&c->slot[m.id].incarnation);
-    if (now != m.incarnation)
-        return hki_fail(HK_E_STATE,
-                        "%s: %s: worker %u of incarnation %u is refused, "
-                        "because incarnation %u has joined with the same index",
-                        c->base.name, what, m.id, m.incarnation, now);
-    if (!atomic_load(&c->slot[m.id].live))
-        return hki_fail(HK_E_STATE, "%s: %s: worker %u has left", c->base.name,
-                        what, m.id);
-    return HK_OK;
+    hki_claim claim = {.id = m.id, .incarnation = m.incarnation};
+    return hki_shard_check(c->shard, &claim, what);
 }
 
-static hk_status choose_id(hki_local *c, int32_t task, uint32_t *out) {
-    if (task >= 0 && (uint32_t)task < c->max_workers) {
-        *out = (uint32_t)task;
-        return HK_OK;
+// A worker that joins once more without having left takes no turn.
+static bool takes_turn(hki_local *c, int32_t task) {
+    hki_shard *const s = c->shard;
+    HKI_LOCKED(&s->lock);
+    return task == -1 || (task >= 0 && (uint32_t)task < s->opt.max_workers &&
+                          !s->file.worker[task].live);
+}
+
+// Joining and leaving change the number of live workers: at a place of their
+// own in the order.
+typedef struct membership {
+    hki_event event;
+    hki_member m;
+    int32_t task;
+    int64_t steps;
+    hki_joined joined;
+} membership;
+
+static hk_status change_membership(hki_local *c, membership *a) {
+    hki_shard *const s = c->shard;
+    hki_claim claim = {0};
+    if (a->event == HKI_EVENT_JOIN) {
+        const hki_join join = {.task = a->task};
+        return hki_shard_join(s, &join, "this process", &claim, &a->joined);
     }
-    if (task >= 0 || task < -1)
-        return hki_fail(HK_E_RANGE, "%s: join: worker %d is not in 0..%u",
-                        c->base.name, task, c->max_workers - 1);
-    if (c->turn.order == HK_TURN_RECORDED)
-        return hki_fail(
-            HK_E_INVALID_ARG,
-            "%s: join: a recorded order needs a worker index; set num_worker",
-            c->base.name);
-    for (uint32_t id = 0; id < c->max_workers; id++)
-        if (!atomic_load(&c->slot[id].live)) {
-            *out = id;
-            return HK_OK;
-        }
-    return hki_fail(
-        HK_E_RANGE,
-        "%s: join: all %u indices of workers are in use (max_workers)",
-        c->base.name, c->max_workers);
+    claim = hki_local_claim(c, a->m);
+    return hki_shard_leave(s, &claim, s->file.worker[a->m.id].steps + a->steps,
+                           "");
 }
 
-// Changes the count of live workers at a place of its own in the order.
-static hk_status count_member(hki_local *c, const char *what, hki_event event,
-                              hki_member m, int64_t steps, int by,
-                              int64_t deadline_ns) {
-    const hki_local_walk_state w = {
-        .what = what, .worker = m.id, .deadline_ns = deadline_ns};
-    hk_status s = hki_turn_enter(&c->turn, event, m.id, deadline_ns);
+static hk_status change_in_turn(hki_local *c, membership *a,
+                                int64_t deadline_ns) {
+    const bool leaves = a->event == HKI_EVENT_LEAVE;
+    const hki_local_walk_state w = {.what = leaves ? "leave" : "join",
+                                    .worker = leaves        ? a->m.id
+                                              : a->task < 0 ? UINT32_MAX
+                                                            : (uint32_t)a->task,
+                                    .deadline_ns = deadline_ns};
+    hki_turn *const turn = &c->shard->turn;
+    hk_status s = hki_turn_enter(turn, a->event, w.worker, deadline_ns);
     const bool in_turn = s == HK_OK;
     bool locked = false;
     if (in_turn) {
-        s = hki_local_lock_stripe(c, &w, 0);
+        s = hki_local_lock(c, &w, 0);
         locked = s == HK_OK;
     }
     // A leaving worker goes, whatever it waited for in vain.
-    if (locked || by < 0) {
-        atomic_fetch_add(&c->global_step, steps);
-        if (by > 0)
-            atomic_fetch_add(&c->live, 1);
-        else
-            atomic_fetch_sub(&c->live, 1);
-    }
-    if (in_turn || event == HKI_EVENT_LEAVE)
-        hki_turn_leave(&c->turn, event, m.id, locked);
+    const hk_status changed =
+        locked || leaves ? change_membership(c, a) : HK_OK;
+    if (s == HK_OK)
+        s = changed;
+    if (in_turn || leaves)
+        hki_turn_leave(turn, a->event, leaves ? a->m.id : a->joined.id,
+                       s == HK_OK);
     if (locked)
-        hki_mutex_unlock(&c->stripe[0].lock);
+        hki_local_unlock(c, 0);
     return s;
 }
 
 static hk_status local_join(hk_center *base, int32_t task, int64_t deadline_ns,
                             hki_member *out) {
     hki_local *const c = (hki_local *)base;
-    hki_member m = {0};
-    hki_mutex_lock(&c->lock);
-    hk_status s = choose_id(c, task, &m.id);
-    bool fresh = false;
-    if (s == HK_OK) {
-        hki_slot *const slot = &c->slot[m.id];
-        m.incarnation = atomic_fetch_add(&slot->incarnation, 1) + 1;
-        fresh = !atomic_exchange(&slot->live, true);
-        slot->round = 0;
-        atomic_store(&slot->rests, false);
-        atomic_store(&slot->seen, atomic_load(&c->version));
-    }
-    hki_mutex_unlock(&c->lock);
-    if (s == HK_OK && fresh)
-        s = count_member(c, "join", HKI_EVENT_JOIN, m, 0, 1, deadline_ns);
-    if (s != HK_OK) {
-        if (fresh)
-            atomic_store(&c->slot[m.id].live, false);
-        return s;
-    }
-    atomic_fetch_add(&c->joins, 1);
-    hki_log(c->context, HK_LOG_DEBUG,
-            "%s: worker %u joined (incarnation %u), %u live", base->name, m.id,
-            m.incarnation, atomic_load(&c->live));
-    *out = m;
+    membership a = {.event = HKI_EVENT_JOIN, .task = task};
+    if (task == -1 && c->shard->turn.order == HK_TURN_RECORDED)
+        return hki_fail(
+            HK_E_INVALID_ARG,
+            "%s: join: a recorded order needs a worker index; set num_worker",
+            base->name);
+    HKI_TRY(takes_turn(c, task) ? change_in_turn(c, &a, deadline_ns)
+                                : change_membership(c, &a));
+    *out = (hki_member){.id = a.joined.id,
+                        .incarnation = a.joined.incarnation,
+                        .first_loss = a.joined.first_loss};
     return HK_OK;
 }
 
 static hk_status local_leave(hk_center *base, hki_member m, int64_t steps_done,
                              int64_t deadline_ns) {
     hki_local *const c = (hki_local *)base;
+    membership a = {.event = HKI_EVENT_LEAVE, .m = m, .steps = steps_done};
     HKI_TRY(hki_local_check(c, m, "leave"));
-    const hk_status s = count_member(c, "leave", HKI_EVENT_LEAVE, m, steps_done,
-                                     -1, deadline_ns);
-    hki_mutex_lock(&c->lock);
-    atomic_store(&c->slot[m.id].live, false);
-    hki_cond_broadcast(&c->changed); // a round may be complete now
-    hki_mutex_unlock(&c->lock);
-    hki_log(c->context, HK_LOG_DEBUG, "%s: worker %u left, %u live", base->name,
-            m.id, atomic_load(&c->live));
-    return s;
+    return change_in_turn(c, &a, deadline_ns);
 }
 
 static hk_status local_init_if_empty(hk_center *base, hki_member m,
                                      const float *x, const void *side,
                                      int64_t deadline_ns) {
     hki_local *const c = (hki_local *)base;
-    HKI_TRY(hki_local_check(c, m, "init"));
-    hki_mutex_lock(&c->lock);
-    const bool mine = hki_turn_initialises(&c->turn, m.id);
-    hk_status s = HK_OK;
-    while (!atomic_load(&c->initialised) && (c->initialising || !mine))
-        if (!hki_cond_wait(&c->changed, &c->lock, deadline_ns) &&
-            !atomic_load(&c->initialised)) {
-            s = hki_fail(HK_E_TIMEOUT,
-                         "%s: init of worker %u: another worker did not send "
-                         "the first values in time",
-                         base->name, m.id);
-            break;
-        }
-    if (s == HK_OK && !atomic_load(&c->initialised)) {
-        c->initialising = true;
-        hki_mutex_unlock(&c->lock);
-        s = hki_local_fill(c, "init", m.id, x, side, deadline_ns);
-        hki_mutex_lock(&c->lock);
-        c->initialising = false;
-        if (s == HK_OK) {
-            hki_turn_initialised(&c->turn, m.id);
-            atomic_store(&c->initialised, true);
-        }
-        hki_cond_broadcast(&c->changed);
-    }
-    hki_mutex_unlock(&c->lock);
-    return s;
+    const hki_patience p = {.deadline_ns = deadline_ns};
+    hki_claim claim = hki_local_claim(c, m);
+    bool granted;
+    HKI_TRY(hki_shard_init(c->shard, &claim, &p, &granted));
+    if (!granted)
+        return HK_OK;
+    HKI_TRY_OR(hki_local_fill(c, "init", m.id, x, side, deadline_ns),
+               hki_shard_refuse(c->shard, &claim));
+    return hki_shard_commit(c->shard, &claim, 0);
 }
 
 static hk_status local_barrier(hk_center *base, hki_member m, uint32_t parties,
                                int64_t deadline_ns) {
     hki_local *const c = (hki_local *)base;
-    HKI_TRY(hki_local_check(c, m, "start barrier"));
-    HKI_LOCKED(&c->lock);
-    if (!c->barrier_passed && ++c->barrier_arrived >= parties) {
-        c->barrier_passed = true;
-        hki_cond_broadcast(&c->changed);
-    }
-    while (!c->barrier_passed)
-        if (!hki_cond_wait(&c->changed, &c->lock, deadline_ns) &&
-            !c->barrier_passed) {
-            // A worker that tries again is not counted twice.
-            const uint32_t arrived = c->barrier_arrived--;
-            return hki_fail(HK_E_TIMEOUT,
-                            "%s: start barrier: worker %u: only %u of %u "
-                            "workers joined in time",
-                            base->name, m.id, arrived, parties);
-        }
-    return HK_OK;
+    const hki_patience p = {.deadline_ns = deadline_ns};
+    hki_claim claim = hki_local_claim(c, m);
+    return hki_shard_barrier(c->shard, &claim, parties, &p);
 }
 
 // ---- counters, names --------------------------------------------------------
 
 void hki_local_info(hk_center *base, hk_center_info *out) {
     hki_local *const c = (hki_local *)base;
-    *out = (hk_center_info){
-        .version = atomic_load(&c->version),
-        .exchanges = atomic_load(&c->exchanges),
-        .global_step = atomic_load(&c->global_step),
-        .skipped_chunks = atomic_load(&c->skipped),
-        .stale = atomic_load(&c->stale),
-        .joins = atomic_load(&c->joins),
-        .live = atomic_load(&c->live),
-        .initialised = atomic_load(&c->initialised),
-        .method = base->method->id,
-        .turn = c->turn.order,
-    };
+    hki_shard_info(c->shard, out);
+    out->skipped_chunks = atomic_load(&c->skipped);
 }
 
 hk_status hki_local_assign(hk_center *base, const float *values,
@@ -282,17 +163,14 @@ hk_status hki_local_assign(hk_center *base, const float *values,
                            int64_t deadline_ns) {
     hki_local *const c = (hki_local *)base;
     HKI_TRY(hki_local_fill(c, "assign", UINT32_MAX, values, side, deadline_ns));
-    atomic_store(&c->global_step, global_step);
-    HKI_LOCKED(&c->lock);
-    atomic_store(&c->initialised, true);
-    hki_cond_broadcast(&c->changed);
+    hki_shard_assigned(c->shard, global_step, 0);
     return HK_OK;
 }
 
 static hk_status add_vector(const hki_local *c, const char *prefix,
                             float *vector, hk_name_map *map) {
     const hk_layout *const l = c->base.layout;
-    for (size_t i = 0; vector != NULL && i < hki_layout_entry_count(l); i++) {
+    for (size_t i = 0; i < hki_layout_entry_count(l); i++) {
         const hk_entry *const e = hk_layout_entry(l, i);
         if (e->dtype == HK_F32 &&
             c->base.partition.share[i] == HK_SHARE_EXCHANGE)
@@ -304,11 +182,11 @@ static hk_status add_vector(const hki_local *c, const char *prefix,
 
 // The outer optimizer's variables, with "center/" in front.
 static hk_status add_outer(hki_local *c, hk_name_map *map) {
-    if (c->outer == NULL)
+    if (c->shard->whole == NULL)
         return HK_OK;
     HKI_SCOPED(hk_name_map_destroy_at) hk_name_map *own = NULL;
     HKI_TRY(hk_name_map_create(&own));
-    HKI_TRY(hk_optimizer_variables(c->outer, own));
+    HKI_TRY(hk_optimizer_variables(c->shard->whole, own));
     return hki_names_add_map(map, "center/", own);
 }
 
@@ -319,7 +197,8 @@ static hk_status local_variables(hk_center *base, hk_name_map *map) {
     for (uint32_t i = 0; i < hki_method_kept(m); i++) {
         if (m->kept[i][0] == '\0')
             continue;
-        HKI_TRY(add_vector(c, m->kept[i], c->kept[i], map));
+        HKI_TRY(
+            add_vector(c, m->kept[i], hki_shard_at(c->shard, 1 + i, 0), map));
         saved = true;
     }
     // The mean of all centers and the delayed momentum count their updates.
@@ -327,21 +206,22 @@ static hk_status local_variables(hk_center *base, hk_name_map *map) {
         HKI_TRY(hki_names_add(
             map, HK_I64,
             hk_shape_make(1, (int64_t[]){(int64_t)c->base.partition.count}),
-            c->updates, "center/updates"));
+            c->shard->updates, "center/updates"));
     return add_outer(c, map);
 }
 
 static hk_status local_order_save(hk_center *base, void *buf, size_t capacity,
                                   size_t *size) {
-    return hki_turn_save(&((hki_local *)base)->turn, buf, capacity, size);
+    return hki_turn_save(&((hki_local *)base)->shard->turn, buf, capacity,
+                         size);
 }
 
 static void local_rest(hk_center *base, hki_member m, bool rests) {
-    hki_local *const c = (hki_local *)base;
-    hki_turn_rest(&c->turn, m.id, rests);
-    HKI_LOCKED(&c->lock);
-    atomic_store(&c->slot[m.id].rests, rests);
-    hki_cond_broadcast(&c->changed); // a round may be complete now
+    hki_shard *const s = ((hki_local *)base)->shard;
+    hki_turn_rest(&s->turn, m.id, rests);
+    HKI_LOCKED(&s->lock);
+    s->seat[m.id].rests = rests;
+    hki_cond_broadcast(&s->changed); // a round may be complete now
 }
 
 static const hki_center_ops local_ops = {
@@ -370,15 +250,7 @@ hk_status hk_center_create_local(const hk_center_options *opt,
         return hki_fail(HK_E_INVALID_ARG, "center: layout or out is NULL");
     hki_local *c;
     HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
-    hki_mutex_init(&c->lock);
-    hki_cond_init(&c->changed);
-    hki_turn_init(&c->turn);
-    c->context = o.context;
     c->check = o.check != 0;
-    c->max_workers = o.max_workers;
-    c->quorum = o.quorum;
-    c->staleness = o.staleness;
-    c->average_rate = o.average_rate;
     hk_status s = hki_center_base_init(&c->base, &local_ops, &o, layout,
                                        HKI_TABLES_WITH_OTHERS, 1);
     if (s == HK_OK)

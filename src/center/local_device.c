@@ -1,6 +1,6 @@
 // local_device.c - workers whose values live on a device, at the in-process
 // center: an exchange is one piece of work that the device does, with a copy of
-// the center's values beside it. It is asked for with all stripes held and goes
+// the center's values beside it. It is asked for with all locks held and goes
 // on when they are let go; whoever comes from the host waits, and gets what is
 // newer there.
 #include "center/local.h"
@@ -43,10 +43,10 @@ static hk_status meet_device(hki_local *c, const hki_place *at) {
         return HK_OK;
     HKI_TRY(make_spans(c));
     const size_t bytes =
-        (size_t)hki_layout_size(c->base.layout) * sizeof *c->values;
+        (size_t)hki_layout_size(c->base.layout) * sizeof(float);
     c->device = at->backend;
-    if (at->backend->shared_create(at->device, c->values, bytes, &c->shared) !=
-        HK_OK)
+    if (at->backend->shared_create(at->device, c->shard->values, bytes,
+                                   &c->shared) != HK_OK)
         c->shared = NULL;
     return HK_OK;
 }
@@ -77,36 +77,36 @@ static hk_status ask_device(hki_local *c, const device_arg *a) {
                                   .alpha = (float)ex->alpha,
                                   .observed = ex->observe != NULL};
     for (size_t i = 0; i < c->base.partition.count; i++)
-        c->updates[i]++;
+        c->shard->updates[i]++;
     return a->at->ops->exchange(a->at, &job);
 }
 
-// With all stripes held.
+// With all locks held.
 static hk_status exchange_held(hki_local *c, device_arg *a, bool *taken) {
     HKI_TRY(meet_device(c, a->at));
     *taken = c->shared != NULL && c->device == a->at->backend;
     if (!*taken)
         return HK_OK;
-    hki_local_begin(c, a->m, a->ex, true);
+    hki_local_begin(c, a->m, a->ex);
     hki_local_take_side(c, a->ex->side);
     return ask_device(c, a);
 }
 
 static hk_status lock_all(hki_local *c, const hki_local_walk_state *w) {
-    for (size_t i = 0; i < c->n_stripes; i++) {
-        const hk_status s = hki_local_lock_stripe(c, w, i);
+    for (uint32_t i = 0; i < hki_local_stripes(c); i++) {
+        const hk_status s = hki_local_lock(c, w, i);
         if (s == HK_OK)
             continue;
         while (i-- > 0)
-            hki_mutex_unlock(&c->stripe[i].lock);
+            hki_local_unlock(c, i);
         return s;
     }
     return HK_OK;
 }
 
 static void unlock_all(hki_local *c) {
-    for (size_t i = 0; i < c->n_stripes; i++)
-        hki_mutex_unlock(&c->stripe[i].lock);
+    for (uint32_t i = 0; i < hki_local_stripes(c); i++)
+        hki_local_unlock(c, i);
 }
 
 hk_status hki_local_exchange_at(hk_center *base, hki_member m, hki_exchange *ex,
@@ -122,12 +122,12 @@ hk_status hki_local_exchange_at(hk_center *base, hki_member m, hki_exchange *ex,
     if (!suits(c, ex, at))
         return HK_OK;
     HKI_TRY(hki_local_check(c, m, "exchange"));
-    HKI_TRY(hki_turn_enter(&c->turn, w.event, m.id, w.deadline_ns));
+    HKI_TRY(hki_turn_enter(&c->shard->turn, w.event, m.id, w.deadline_ns));
     hk_status s = lock_all(c, &w);
     const bool held = s == HK_OK;
     if (held)
         s = exchange_held(c, &a, taken);
-    hki_turn_leave(&c->turn, w.event, m.id, held && *taken);
+    hki_turn_leave(&c->shard->turn, w.event, m.id, held && *taken);
     if (held)
         unlock_all(c);
     return s;

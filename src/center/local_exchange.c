@@ -4,13 +4,24 @@
 
 // ---- walking ----------------------------------------------------------------
 
-hk_status hki_local_lock_stripe(hki_local *c, const hki_local_walk_state *w,
-                                size_t i) {
-    HKI_ASSERT(i < c->n_stripes);
-    if (hki_mutex_lock_until(&c->stripe[i].lock, w->deadline_ns)) {
+// One lock for all chunks where an optimizer steps over them at once.
+uint32_t hki_local_stripes(const hki_local *c) {
+    return c->shard->whole != NULL ? 1 : HKI_MAX(c->shard->n_chunks, 1u);
+}
+
+hki_stripe hki_local_stripe(const hki_local *c, uint32_t i) {
+    const uint32_t n = c->shard->n_chunks;
+    return c->shard->whole != NULL ? (hki_stripe){0, 0, n}
+                                   : (hki_stripe){i, i, HKI_MIN(i + 1, n)};
+}
+
+hk_status hki_local_lock(hki_local *c, const hki_local_walk_state *w,
+                         uint32_t i) {
+    hki_mutex *const lock = &c->shard->chunk_lock[i].mutex;
+    if (hki_mutex_lock_until(lock, w->deadline_ns)) {
         const hk_status s = w->enqueues ? HK_OK : hki_local_settle(c);
         if (s != HK_OK)
-            hki_mutex_unlock(&c->stripe[i].lock);
+            hki_mutex_unlock(lock);
         return s;
     }
     char who[32] = "";
@@ -18,55 +29,53 @@ hk_status hki_local_lock_stripe(hki_local *c, const hki_local_walk_state *w,
         snprintf(who, sizeof who, " of worker %u", w->worker);
     return hki_fail(
         HK_E_TIMEOUT,
-        "%s: %s%s: another worker did not release chunk %zu of %zu in time",
-        c->base.name, w->what, who, i, c->n_stripes);
+        "%s: %s%s: another worker did not release chunk %u of %u in time",
+        c->base.name, w->what, who, i, hki_local_stripes(c));
+}
+
+void hki_local_unlock(hki_local *c, uint32_t i) {
+    hki_mutex_unlock(&c->shard->chunk_lock[i].mutex);
 }
 
 hk_status hki_local_walk(hki_local *c, const hki_local_walk_state *w) {
+    hki_turn *const turn = &c->shard->turn;
+    const uint32_t n = hki_local_stripes(c);
     if (w->event != 0)
-        HKI_TRY(hki_turn_enter(&c->turn, w->event, w->worker, w->deadline_ns));
-    hk_status s = hki_local_lock_stripe(c, w, 0);
+        HKI_TRY(hki_turn_enter(turn, w->event, w->worker, w->deadline_ns));
+    hk_status s = hki_local_lock(c, w, 0);
     if (s == HK_OK && w->begin != NULL)
         w->begin(c, w->arg);
     // With the first lock held, the place in the order is safe.
     if (w->event != 0)
-        hki_turn_leave(&c->turn, w->event, w->worker, s == HK_OK);
+        hki_turn_leave(turn, w->event, w->worker, s == HK_OK);
     if (s != HK_OK)
         return s;
-    for (size_t i = 0;; i++) {
-        s = w->visit(c, w->arg, &c->stripe[i]);
-        const bool more = s == HK_OK && i + 1 < c->n_stripes;
+    for (uint32_t i = 0;; i++) {
+        const hki_stripe stripe = hki_local_stripe(c, i);
+        s = w->visit(c, w->arg, &stripe);
+        const bool more = s == HK_OK && i + 1 < n;
         if (more)
-            s = hki_local_lock_stripe(c, w, i + 1);
-        hki_mutex_unlock(&c->stripe[i].lock);
+            s = hki_local_lock(c, w, i + 1);
+        hki_local_unlock(c, i);
         if (!more || s != HK_OK)
             return s;
     }
 }
 
-void hki_local_begin(hki_local *c, hki_member m, hki_exchange *ex,
-                     bool changes) {
-    hki_slot *const slot = &c->slot[m.id];
-    const uint32_t live = HKI_MAX(atomic_load(&c->live), 1u);
+void hki_local_begin(hki_local *c, hki_member m, hki_exchange *ex) {
+    const hki_begin msg = {.rate = ex->rate,
+                           .first_loss = ex->first_loss,
+                           .flags = ex->per_live ? HKI_BEGIN_PER_LIVE : 0};
+    hki_began began;
+    hki_shard_count_exchange(c->shard, m.id, &msg, ex->steps_done, &began);
     ex->begun = true;
-    ex->live = live;
-    ex->alpha = ex->per_live ? ex->rate / live : ex->rate;
-    ex->skipped = 0;
     ex->missed = false;
-    const uint64_t version = atomic_load(&c->version);
-    ex->staleness = version - atomic_load(&slot->seen);
-    ex->dropped = false;
-    if (c->base.method->drops_stale)
-        ex->dropped = (int64_t)ex->staleness > c->staleness;
-    if (ex->dropped)
-        atomic_fetch_add(&c->stale, 1);
-    uint64_t seen = version;
-    if (changes && !ex->dropped)
-        seen = atomic_fetch_add(&c->version, 1) + 1;
-    atomic_store(&slot->seen, seen);
-    atomic_fetch_add(&c->exchanges, 1);
-    ex->global_step =
-        atomic_fetch_add(&c->global_step, ex->steps_done) + ex->steps_done;
+    ex->skipped = 0;
+    ex->live = began.live;
+    ex->alpha = began.alpha;
+    ex->staleness = began.staleness;
+    ex->dropped = began.dropped != 0;
+    ex->global_step = began.global_step;
 }
 
 // Either may be NULL.
@@ -77,7 +86,7 @@ static void copy_side(const hki_local *c, void *dst, const void *src,
 }
 
 void hki_local_take_side(hki_local *c, const void *side) {
-    copy_side(c, c->side, side, false);
+    copy_side(c, c->shard->file.side, side, false);
 }
 
 // ---- exchange ---------------------------------------------------------------
@@ -90,7 +99,7 @@ typedef struct exchange_arg {
 
 static void begin_exchange(hki_local *c, void *arg) {
     exchange_arg *const a = arg;
-    hki_local_begin(c, a->m, a->ex, true);
+    hki_local_begin(c, a->m, a->ex);
     hki_local_take_side(c, a->ex->side);
 }
 
@@ -98,29 +107,13 @@ static void copy_floats(float *dst, const float *src, int64_t n) {
     memcpy(dst, src, (size_t)n * sizeof *dst);
 }
 
-hki_center_half hki_local_half(hki_local *c, size_t chunk, uint32_t live) {
-    const hki_chunk_range *const p = &c->base.partition.chunk[chunk];
-    hki_center_half h = {.method = c->base.method,
-                         .k = c->k,
-                         .n = p->end - p->begin,
-                         .state = p->state,
-                         .live = live,
-                         .c = c->values + p->begin,
-                         .updates = &c->updates[chunk],
-                         .average_rate = c->average_rate,
-                         .delayed = &c->delayed};
-    for (size_t i = 0; i < HKI_COUNT(h.kept); i++)
-        h.kept[i] = c->kept[i] != NULL ? c->kept[i] + p->begin : NULL;
-    if (c->gradient != NULL && !p->state)
-        h.scratch = c->gradient + p->begin;
-    return h;
-}
-
-void hki_local_exchange_chunk(hki_local *c, hki_exchange *ex, size_t chunk) {
-    const hki_method *const m = c->base.method;
-    const hki_chunk_range *const p = &c->base.partition.chunk[chunk];
+// One chunk of an exchange, or of a contribution to a round.
+static void exchange_chunk(hki_local *c, hki_exchange *ex, uint32_t chunk) {
+    hki_shard *const shard = c->shard;
+    const hki_method *const m = shard->method;
+    const hki_chunk_range *const p = &shard->chunk[chunk];
     float *const x = ex->x + p->begin;
-    hki_center_half h = hki_local_half(c, chunk, ex->live);
+    hki_center_half h = hki_rules_half(shard, chunk, ex->live);
     if (p->share == HK_SHARE_COPY) {
         copy_floats(h.c, x, h.n);
         return;
@@ -129,8 +122,10 @@ void hki_local_exchange_chunk(hki_local *c, hki_exchange *ex, size_t chunk) {
         ex->observe(ex->user, p->begin, p->end, x, h.c);
     uint64_t faults = 0;
     h.faults = c->check ? &faults : NULL;
+    if (c->gradient != NULL && !p->state)
+        h.scratch = c->gradient + p->begin;
     const hki_worker_half w = {
-        .k = c->k,
+        .k = shard->k,
         .n = h.n,
         .state = p->state,
         .live = ex->live,
@@ -141,14 +136,16 @@ void hki_local_exchange_chunk(hki_local *c, hki_exchange *ex, size_t chunk) {
     m->exchange_in_place(&h, &w);
     if (faults > 0)
         atomic_fetch_add(&c->faults, faults);
-    if (!m->rounds && (!hki_local_steps(c) || p->state))
+    if (m->rounds)
+        shard->file.chunk[chunk].contributions++;
+    else if (shard->whole == NULL || p->state)
         hki_center_changed(&h);
 }
 
 static hk_status visit_exchange(hki_local *c, void *arg, const hki_stripe *s) {
     exchange_arg *const a = arg;
-    for (size_t i = s->first; i < s->last; i++)
-        hki_local_exchange_chunk(c, a->ex, i);
+    for (uint32_t i = s->first; i < s->last; i++)
+        exchange_chunk(c, a->ex, i);
     a->done = s->last;
     return HK_OK;
 }
@@ -157,7 +154,7 @@ static hk_status visit_exchange(hki_local *c, void *arg, const hki_stripe *s) {
 static void clear_diff(const hki_local *c, const hki_exchange *ex, size_t first,
                        size_t last) {
     for (size_t i = first; ex->diff != NULL && i < last; i++) {
-        const hki_chunk_range *const p = &c->base.partition.chunk[i];
+        const hki_chunk_range *const p = &c->shard->chunk[i];
         if (p->share == HK_SHARE_EXCHANGE)
             memset(ex->diff + p->begin, 0,
                    (size_t)(p->end - p->begin) * sizeof *ex->diff);
@@ -168,9 +165,9 @@ static void clear_diff(const hki_local *c, const hki_exchange *ex, size_t first,
 static void take_part(hki_local *c, const hki_chunk_range *p, float *x,
                       float *view) {
     const int64_t n = p->end - p->begin;
-    copy_floats(x + p->begin, c->values + p->begin, n);
+    copy_floats(x + p->begin, c->shard->values + p->begin, n);
     if (view != NULL)
-        copy_floats(view + p->begin, c->values + p->begin, n);
+        copy_floats(view + p->begin, c->shard->values + p->begin, n);
 }
 
 // The whole vector is one stripe: one step of the outer optimizer.
@@ -178,34 +175,35 @@ static hk_status visit_outer(hki_local *c, void *arg, const hki_stripe *s) {
     hki_exchange *const ex = ((exchange_arg *)arg)->ex;
     const bool gradients = c->base.method->gradients;
     const int64_t n_train = hki_layout_train(c->base.layout);
-    for (size_t i = s->first; i < s->last; i++)
-        hki_local_exchange_chunk(c, ex, i);
+    for (uint32_t i = s->first; i < s->last; i++)
+        exchange_chunk(c, ex, i);
     if (!ex->dropped) {
         const hk_grad_view g = {.dense = gradients ? ex->grad : c->gradient,
                                 .n_dense = n_train,
                                 .scale = gradients ? ex->grad_scale : 1};
-        HKI_TRY(hk_optimizer_apply(c->outer, c->values, &g,
-                                   (int64_t)atomic_load(&c->version) - 1,
+        HKI_TRY(hk_optimizer_apply(c->shard->whole, c->shard->values, &g,
+                                   (int64_t)atomic_load(&c->shard->version) - 1,
                                    NULL));
     }
-    for (size_t i = s->first; i < s->last; i++)
-        if (c->base.partition.chunk[i].share == HK_SHARE_EXCHANGE &&
-            !c->base.partition.chunk[i].state)
-            take_part(c, &c->base.partition.chunk[i], ex->x, ex->view);
+    for (uint32_t i = s->first; i < s->last; i++)
+        if (c->shard->chunk[i].share == HK_SHARE_EXCHANGE &&
+            !c->shard->chunk[i].state)
+            take_part(c, &c->shard->chunk[i], ex->x, ex->view);
     return HK_OK;
 }
 
 // Without locking and with one stripe: all or nothing.
 static hk_status exchange_outer_free(hki_local *c, exchange_arg *a) {
-    if (!hki_mutex_trylock(&c->stripe[0].lock)) {
+    const hki_stripe all = hki_local_stripe(c, 0);
+    if (!hki_mutex_trylock(&c->shard->chunk_lock[0].mutex)) {
         a->ex->missed = true;
         a->ex->skipped = 1;
         atomic_fetch_add(&c->skipped, 1);
         return HK_OK;
     }
     begin_exchange(c, a);
-    const hk_status s = visit_outer(c, a, &c->stripe[0]);
-    hki_mutex_unlock(&c->stripe[0].lock);
+    const hk_status s = visit_outer(c, a, &all);
+    hki_local_unlock(c, 0);
     return s;
 }
 
@@ -215,8 +213,8 @@ static hk_status exchange_outer_free(hki_local *c, exchange_arg *a) {
 // at all: x + c is conserved within it.
 static void exchange_free(hki_local *c, exchange_arg *a) {
     hki_exchange *const ex = a->ex;
-    hki_local_begin(c, a->m, ex, true);
-    const size_t n = c->n_stripes;
+    hki_local_begin(c, a->m, ex);
+    const size_t n = hki_local_stripes(c);
     const size_t start = n * (a->m.id % ex->live) / ex->live;
     // Bits of one word at a time remember what the second round has to try.
     for (size_t base = 0; base < n; base += 64) {
@@ -224,26 +222,27 @@ static void exchange_free(hki_local *c, exchange_arg *a) {
         const size_t count = HKI_MIN(n - base, (size_t)64);
         for (int again = 0; again < 2; again++)
             for (size_t j = 0; j < count; j++) {
-                hki_stripe *const s = &c->stripe[(start + base + j) % n];
+                const hki_stripe s =
+                    hki_local_stripe(c, (uint32_t)((start + base + j) % n));
                 if (again && !(busy >> j & 1))
                     continue;
-                if (!hki_mutex_trylock(&s->lock)) {
+                if (!hki_mutex_trylock(&c->shard->chunk_lock[s.lock].mutex)) {
                     busy |= UINT64_C(1) << j;
                     if (again) {
                         ex->skipped++;
-                        clear_diff(c, ex, s->first, s->last);
+                        clear_diff(c, ex, s.first, s.last);
                     }
                     continue;
                 }
-                if (s == c->stripe)
-                    copy_side(c, c->side, ex->side, false);
+                if (s.lock == 0)
+                    hki_local_take_side(c, ex->side);
                 if (hki_local_settle(c) == HK_OK) {
-                    visit_exchange(c, a, s);
+                    visit_exchange(c, a, &s);
                 } else {
                     ex->skipped++;
-                    clear_diff(c, ex, s->first, s->last);
+                    clear_diff(c, ex, s.first, s.last);
                 }
-                hki_mutex_unlock(&s->lock);
+                hki_local_unlock(c, s.lock);
             }
     }
     atomic_fetch_add(&c->skipped, ex->skipped);
@@ -263,9 +262,9 @@ hk_status hki_local_exchange(hk_center *base, hki_member m, hki_exchange *ex) {
     hki_local *const c = (hki_local *)base;
     exchange_arg a = {.m = m, .ex = ex};
     hk_status s = hki_local_check(c, m, "exchange");
-    const bool outer = hki_local_steps(c);
+    const bool outer = c->shard->whole != NULL;
     if (s == HK_OK && !ex->use_locking &&
-        (c->turn.order != HK_TURN_FREE || c->turn.record))
+        (c->shard->turn.order != HK_TURN_FREE || c->shard->turn.record))
         s = hki_fail(
             HK_E_INVALID_ARG,
             "%s: exchange of worker %u: a turn order needs use_locking",
@@ -291,7 +290,7 @@ hk_status hki_local_exchange(hk_center *base, hki_member m, hki_exchange *ex) {
     return check_faults(c, m);
 }
 
-// ---- pull, snapshot, assign -------------------------------------------------
+// ---- pull -------------------------------------------------
 
 typedef struct copy_arg {
     hki_member m;
@@ -305,22 +304,23 @@ typedef struct copy_arg {
 
 static void begin_pull(hki_local *c, void *arg) {
     copy_arg *const a = arg;
-    atomic_store(&c->slot[a->m.id].seen, atomic_load(&c->version));
-    a->global_step = atomic_load(&c->global_step);
-    copy_side(c, a->side, c->side, false);
+    hki_shard_saw(c->shard, a->m.id);
+    a->global_step = atomic_load(&c->shard->global_step);
+    copy_side(c, a->side, c->shard->file.side, false);
 }
 
 static hk_status visit_pull(hki_local *c, void *arg, const hki_stripe *s) {
     copy_arg *const a = arg;
-    for (size_t i = s->first; i < s->last; i++) {
-        const hki_chunk_range *const p = &c->base.partition.chunk[i];
+    for (uint32_t i = s->first; i < s->last; i++) {
+        const hki_chunk_range *const p = &c->shard->chunk[i];
         if (p->share == HK_SHARE_EXCHANGE || !a->exchanged_only)
             take_part(c, p, a->x, a->view);
     }
     return HK_OK;
 }
 
-hk_status hki_local_take(hki_local *c, hki_member m, hki_exchange *ex) {
+// x, view := center where it is exchanged, without a turn.
+static hk_status take_result(hki_local *c, hki_member m, hki_exchange *ex) {
     copy_arg a = {.m = m, .x = ex->x, .view = ex->view, .exchanged_only = true};
     const hki_local_walk_state w = {.what = "result of a round",
                                     .worker = m.id,
@@ -336,7 +336,7 @@ hk_status hki_local_pull(hk_center *base, hki_member m, float *x, float *view,
                          int64_t *global_step) {
     hki_local *const c = (hki_local *)base;
     HKI_TRY(hki_local_check(c, m, "pull"));
-    if (!atomic_load(&c->initialised))
+    if (!hki_load64(&c->shard->file.head->initialised))
         return hki_fail(HK_E_STATE,
                         "%s: pull of worker %u: the center has no values yet",
                         base->name, m.id);
@@ -353,6 +353,42 @@ hk_status hki_local_pull(hk_center *base, hki_member m, float *x, float *view,
     return HK_OK;
 }
 
+// ---- rounds -----------------------------------------------------------------
+
+// With the turn order round-robin the sum is made in the order of the ids, so
+// that a round has the same bits in every run.
+static hk_status contribute(hki_local *c, exchange_arg *a, hki_shard_run *r,
+                            const hki_patience *p) {
+    bool again;
+    HKI_TRY(hki_round_begin(c->shard, r, p, &again));
+    const hki_local_walk_state w = {.what = "round",
+                                    .worker = a->m.id,
+                                    .event = HKI_EVENT_EXCHANGE,
+                                    .deadline_ns = p->deadline_ns,
+                                    .begin = begin_exchange,
+                                    .visit = visit_exchange,
+                                    .arg = a};
+    if (!again)
+        HKI_TRY_OR(hki_local_walk(c, &w), hki_round_quit(c->shard, r));
+    return HK_OK;
+}
+
+hk_status hki_local_push_round(hk_center *base, hki_member m,
+                               hki_exchange *ex) {
+    hki_local *const c = (hki_local *)base;
+    const hki_patience p = {.deadline_ns = ex->deadline_ns};
+    hki_shard_run r = {.claim = hki_local_claim(c, m),
+                       .msg = {.fast_rate = ex->fast_rate}};
+    exchange_arg a = {.m = m, .ex = ex};
+    HKI_TRY(contribute(c, &a, &r, &p));
+    HKI_TRY(hki_round_finish(c->shard, &r, &p));
+    // Everybody takes the result, without a turn: the next round cannot close
+    // before this worker has contributed to it.
+    return base->method->asks ? HK_OK : take_result(c, m, ex);
+}
+
+// ---- snapshot, assign -------------------------------------------------------
+
 // Entries without a center keep what the first worker brought; they belong
 // to the first stripe.
 static void copy_unshared(const hki_local *c, float *dst, const float *src) {
@@ -365,16 +401,16 @@ static void copy_unshared(const hki_local *c, float *dst, const float *src) {
 
 static void begin_snapshot(hki_local *c, void *arg) {
     copy_arg *const a = arg;
-    copy_unshared(c, a->x, c->values);
-    copy_side(c, a->side, c->side, true);
+    copy_unshared(c, a->x, c->shard->values);
+    copy_side(c, a->side, c->shard->file.side, true);
     if (a->info != NULL)
         hki_local_info(&c->base, a->info);
 }
 
 static hk_status visit_snapshot(hki_local *c, void *arg, const hki_stripe *s) {
     copy_arg *const a = arg;
-    for (size_t i = s->first; i < s->last; i++) {
-        const hki_chunk_range *const p = &c->base.partition.chunk[i];
+    for (uint32_t i = s->first; i < s->last; i++) {
+        const hki_chunk_range *const p = &c->shard->chunk[i];
         copy_floats(a->x + p->begin, a->from + p->begin, p->end - p->begin);
     }
     return HK_OK;
@@ -390,12 +426,12 @@ hk_status hki_local_snapshot(hk_center *base, hk_center_part part,
                         "%s: snapshot: method %s has no average; use "
                         "downpour_averaged or downpour_moving",
                         base->name, base->method->name);
-    if (!atomic_load(&c->initialised))
+    if (!hki_load64(&c->shard->file.head->initialised))
         return hki_fail(HK_E_STATE,
                         "%s: snapshot: the center has no values yet",
                         base->name);
     const float *const from =
-        part == HK_CENTER_AVERAGE ? c->kept[0] : c->values;
+        c->shard->file.vector[part == HK_CENTER_AVERAGE ? 1 : 0];
     memset(values, 0, (size_t)hki_layout_size(base->layout) * sizeof *values);
     copy_arg a = {.x = values, .side = side, .info = info, .from = from};
     const hki_local_walk_state w = {.what = "snapshot",
@@ -409,18 +445,19 @@ hk_status hki_local_snapshot(hk_center *base, hk_center_part part,
 
 static void begin_fill(hki_local *c, void *arg) {
     const copy_arg *const a = arg;
-    copy_unshared(c, c->values, a->from);
-    copy_side(c, c->side, a->side, true);
+    copy_unshared(c, c->shard->values, a->from);
+    copy_side(c, c->shard->file.side, a->side, true);
 }
 
 static hk_status visit_fill(hki_local *c, void *arg, const hki_stripe *s) {
     const copy_arg *const a = arg;
-    for (size_t i = s->first; i < s->last; i++) {
-        const hki_chunk_range *const p = &c->base.partition.chunk[i];
+    for (uint32_t i = s->first; i < s->last; i++) {
+        const hki_chunk_range *const p = &c->shard->chunk[i];
         const int64_t n = p->end - p->begin;
-        copy_floats(c->values + p->begin, a->from + p->begin, n);
+        copy_floats(c->shard->values + p->begin, a->from + p->begin, n);
         if (c->base.method->average != HKI_AVERAGE_NONE)
-            copy_floats(c->kept[0] + p->begin, a->from + p->begin, n);
+            copy_floats(c->shard->file.vector[1] + p->begin, a->from + p->begin,
+                        n);
     }
     return HK_OK;
 }

@@ -46,12 +46,18 @@ float *hki_shard_at(const hki_shard *s, uint32_t v, int64_t at) {
 
 // ---- what lives in this process only ----------------------------------------
 
+// Without chunks there is a first lock still, for the counters.
+static uint32_t count_locks(const hki_shard *s) {
+    return HKI_MAX(s->n_chunks, 1u);
+}
+
 void hki_shard_close(hki_shard *s) {
     if (s == NULL)
         return;
     hki_rules_deinit(s);
-    for (uint32_t i = 0; s->chunk_lock != NULL && i < s->n_chunks; i++)
-        hki_mutex_deinit(&s->chunk_lock[i]);
+    hki_turn_deinit(&s->turn);
+    for (uint32_t i = 0; s->chunk_lock != NULL && i < count_locks(s); i++)
+        hki_mutex_deinit(&s->chunk_lock[i].mutex);
     for (uint32_t i = 0; s->seat != NULL && i < s->opt.max_workers; i++)
         hki_mutex_deinit(&s->seat[i].lock);
     hki_cond_deinit(&s->changed);
@@ -72,16 +78,16 @@ void hki_shard_close(hki_shard *s) {
 // Those of the shard itself exist from its start.
 static hk_status make_locks(hki_shard *s) {
     HKI_TRY(
-        hki_alloc_array(s->n_chunks, sizeof *s->chunk_lock, &s->chunk_lock));
-    for (uint32_t i = 0; i < s->n_chunks; i++)
-        hki_mutex_init(&s->chunk_lock[i]);
+        hki_alloc_array(count_locks(s), sizeof *s->chunk_lock, &s->chunk_lock));
+    for (uint32_t i = 0; i < count_locks(s); i++)
+        hki_mutex_init(&s->chunk_lock[i].mutex);
     HKI_TRY(hki_zalloc_array(s->opt.max_workers, sizeof *s->seat, &s->seat));
     for (uint32_t i = 0; i < s->opt.max_workers; i++)
         hki_mutex_init(&s->seat[i].lock);
     HKI_TRY(hki_zalloc_array(s->opt.max_workers, sizeof *s->gate.allowed,
                              &s->gate.allowed));
-    for (uint32_t i = 0; i < HKI_UNDO_SLOTS; i++)
-        s->free_slot[s->n_free++] = HKI_UNDO_SLOTS - 1 - i;
+    for (uint32_t i = s->file.head->n_undo; i-- > 0;)
+        s->free_slot[s->n_free++] = i;
     return HK_OK;
 }
 
@@ -106,19 +112,16 @@ static hk_status start(const hki_shard_options *opt, hki_shard **out) {
     s->lease_ns = opt->lease_ms * 1000000;
     s->probe = opt->probe;
     s->probe_user = opt->probe_user;
+    s->in_process = opt->in_process;
+    hki_turn_init(&s->turn);
     HKI_TRY(hki_strdup(opt->name, &s->name));
     HKI_TRY(hki_exchange_kernels_pick(opt->center.isa, opt->name, &s->k));
-    if (opt->center.turn != HK_TURN_FREE)
+    if (opt->center.turn != HK_TURN_FREE && !opt->in_process)
         return hki_fail(
             HK_E_UNSUPPORTED,
             "%s: a center server has no turn order (order has to be free); "
             "round_robin and recorded orders are for workers in one process",
             opt->name);
-    if (opt->center.max_workers > HKI_MAX_SEATS)
-        return hki_fail(
-            HK_E_INVALID_ARG,
-            "%s: max_workers is %u; the limit of a center server is %u",
-            opt->name, opt->center.max_workers, HKI_MAX_SEATS);
     return HKI_HAND_ON(out, s);
 }
 
@@ -126,9 +129,10 @@ static hk_status start(const hki_shard_options *opt, hki_shard **out) {
 static hk_status divide(hki_shard *s, const hk_share *share,
                         uint32_t n_shards) {
     hki_partition *const d = &s->partition;
-    HKI_TRY(hki_partition_init(d, s->layout, share,
-                               (int64_t)s->opt.chunk_kib * 256,
-                               HKI_TABLES_IN_ROWS, n_shards, s->name));
+    HKI_TRY(hki_partition_init(
+        d, s->layout, share, (int64_t)s->opt.chunk_kib * 256,
+        s->in_process ? HKI_TABLES_WITH_OTHERS : HKI_TABLES_IN_ROWS, n_shards,
+        s->name));
     s->chunk = d->chunk + d->first[s->shard];
     s->n_chunks = d->first[s->shard + 1] - d->first[s->shard];
     s->first = d->begin[s->shard];
@@ -192,7 +196,7 @@ static hk_status create_file(hki_shard *s, const hki_shard_options *opt,
         .max_workers = s->opt.max_workers,
         .chunk_floats = s->opt.chunk_kib * 256,
         .n_vectors = 1 + hki_rules_vectors(s->method, n_slots),
-        .n_undo = HKI_UNDO_SLOTS,
+        .n_undo = s->in_process ? 0 : HKI_UNDO_SLOTS,
         .shard = s->shard,
         .n_shards = opt->n_shards,
         .n_chunks = s->n_chunks,
@@ -230,10 +234,14 @@ static hk_status check_size(const hki_shard *s, const hki_shard_options *opt,
 
 static hk_status create(hki_shard *s, const hki_shard_options *opt,
                         hk_layout *layout, const hk_share *share) {
-    uint32_t n_slots;
-    HKI_TRY(check_size(s, opt, layout));
+    uint32_t n_slots = 0;
     s->layout = hk_layout_retain(layout);
-    HKI_TRY(hki_rules_slots(&opt->center, s->name, &n_slots));
+    if (!s->in_process) {
+        HKI_TRY(check_size(s, opt, layout));
+        HKI_TRY(hki_rules_slots(&opt->center, s->name, &n_slots));
+    }
+    HKI_TRY(hki_turn_load(&s->turn, &opt->center, s->name,
+                          hki_layout_fingerprint(layout)));
     HKI_TRY(divide(s, share, opt->n_shards));
     HKI_TRY(create_file(s, opt, n_slots));
     HKI_TRY(make_locks(s));
@@ -476,6 +484,6 @@ void hki_shard_info(hki_shard *s, hk_center_info *out) {
         .live = atomic_load(&s->live),
         .initialised = hki_load64(&s->file.head->initialised) != 0,
         .method = s->method->id,
-        .turn = HK_TURN_FREE,
+        .turn = s->turn.order,
     };
 }

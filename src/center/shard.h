@@ -1,5 +1,6 @@
 // center/shard.h - the state of one center shard and everything that
-// changes it; knows nothing of connections.
+// changes it; knows nothing of connections. A center in this process is such a
+// shard, too, with the exchanges of local.h.
 //
 // center_file.c    the file that a shard lives in; center_sections.c: its tags
 // shard.c          create, open with recovery, close, counters
@@ -18,10 +19,10 @@
 #include <stdatomic.h>
 #include "center/center.h"
 #include "center/center_file.h"
+#include "center/turn.h"
 
 // ---- what a worker says, and hears ---------------------------------------------
 
-#define HKI_MAX_SEATS 65536
 #define HKI_FAILURE_TEXT 256 // bytes of why a worker has failed, with the NUL
 #define HKI_GATE_MS 2000 // that a gate is closed while workers are waited for
 
@@ -134,6 +135,7 @@ typedef struct hki_shard_options {
     int64_t lease_ms;
     uint64_t max_bytes; // 0: no limit of its own
     bool shared;        // memory that can be handed over
+    bool in_process;    // its workers are threads of this process (local.h)
     hki_probe_fn probe; // NULL: none
     void *probe_user;
 } hki_shard_options;
@@ -151,7 +153,8 @@ typedef struct hki_shard_seat {
     uint64_t session; // the connection that speaks for it
     uint64_t seen_version;
     // The rest is guarded by the shard's `lock`.
-    bool left; // said good-bye; a lease that is over is not that
+    bool left;  // said good-bye; a lease that is over is not that
+    bool rests; // rounds do not wait for it
     char failed[HKI_FAILURE_TEXT]; // why it has left; "": it has not failed
     bool put_out;       // of a round: may come back as a new incarnation only
     int64_t stepped_ns; // when it last joined, exchanged or told a new step
@@ -180,6 +183,10 @@ typedef struct hki_gate {
     uint64_t rounds;   // may be closed so far although it is closed
 } hki_gate;
 
+typedef struct hki_chunk_lock {
+    _Alignas(64) hki_mutex mutex; // a cache line of its own
+} hki_chunk_lock;
+
 typedef struct hki_shard {
     hk_context *context;
     char *name;
@@ -203,8 +210,15 @@ typedef struct hki_shard {
     uint32_t *dense; // chunks outside of tables
     uint32_t n_dense;
 
-    hki_mutex *chunk_lock; // guard a chunk's values, slots and record
-    hki_shard_seat *seat;  // opt.max_workers
+    hki_chunk_lock *chunk_lock; // each guards a chunk's values, slots and
+                                // record; with `whole`, the first one all
+    hki_shard_seat *seat;       // opt.max_workers
+    hki_turn turn;
+
+    // In process only.
+    bool in_process;
+    hk_optimizer *whole; // outer optimizer of the whole vector; NULL: none
+    uint64_t *updates;   // per chunk, as checkpoints hold them
 
     hk_optimizer **outer; // per chunk; NULL: none
     float **slot;         // 3 per chunk: the optimizers' slots
@@ -291,6 +305,8 @@ hk_status hki_shard_check_steps(const hki_shard *s, const hki_claim *c,
                                 int64_t steps);
 // HK_E_STATE unless the claim holds.
 hk_status hki_shard_check(hki_shard *s, hki_claim *c, const char *what);
+// The same; `lock` is held.
+hk_status hki_shard_check_held(hki_shard *s, hki_claim *c, const char *what);
 // The same over a connection that has not joined. stays: nor has it left. A
 // center that has lost its memory takes the caller's word.
 hk_status hki_shard_check_caller(hki_shard *s, const hki_claim *c, bool stays,
@@ -391,6 +407,13 @@ void hki_shard_read_rows(hki_shard *s, const hki_row_batch *rows, float *out);
 // All units are in: waits for the end of the round, if there is one.
 hk_status hki_shard_end(hki_shard *s, hki_shard_run *r, const hki_patience *p);
 
+// An exchange of a worker in this process, in which *msg names rates and flags:
+// counts it, with steps_done local steps, at its place in the order.
+void hki_shard_count_exchange(hki_shard *s, uint32_t id, const hki_begin *msg,
+                              int64_t steps_done, hki_began *out);
+// The worker has seen the center as it is now.
+void hki_shard_saw(hki_shard *s, uint32_t id);
+
 void hki_shard_lock_chunk(hki_shard *s, uint32_t chunk);
 void hki_shard_unlock_chunk(hki_shard *s, uint32_t chunk);
 
@@ -433,6 +456,8 @@ bool hki_rules_scratch(const hki_method *m);
 // False: non-finite or beyond the bound.
 bool hki_rules_acceptable(const hki_shard *s, const float *up, int64_t n,
                           double squares);
+// The center's half of an exchange for a chunk, with `live` workers.
+hki_center_half hki_rules_half(hki_shard *s, uint32_t chunk, uint32_t live);
 // Vectors that applying a unit to a chunk changes, as a mask.
 uint32_t hki_rules_touched(const hki_shard *s, uint32_t chunk);
 // Applies; the chunk is locked and its undo slot open. *squares: of up, as it
@@ -444,6 +469,9 @@ hk_status hki_rules_apply(hki_shard *s, const hki_shard_run *r, uint32_t chunk,
 hk_status hki_rules_close(hki_shard *s, uint32_t chunk, uint64_t round);
 // Ends it without what was brought.
 void hki_rules_drop(hki_shard *s, uint32_t chunk);
+// The part of a round's end that the optimizer of the whole vector does, before
+// the chunks. The same failure.
+hk_status hki_rules_close_whole(hki_shard *s, uint64_t round);
 
 // ---- shard_round.c ----------------------------------------------------------
 
@@ -462,6 +490,12 @@ hk_status hki_shard_reach(hki_shard *s, const hki_claim *c, uint64_t round,
 hk_status hki_round_check(const hki_shard *s, uint32_t id, uint64_t round);
 hk_status hki_round_finish(hki_shard *s, hki_shard_run *r,
                            const hki_patience *p);
+// A worker of this process contributes to the round that is open, and ends that
+// with hki_round_finish or, after a failure, hki_round_quit. *again: it has
+// contributed before.
+hk_status hki_round_begin(hki_shard *s, hki_shard_run *r, const hki_patience *p,
+                          bool *again);
+void hki_round_quit(hki_shard *s, const hki_shard_run *r);
 // Goes on with a round that was being closed when the process died.
 hk_status hki_round_recover(hki_shard *s);
 

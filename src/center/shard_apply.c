@@ -9,11 +9,11 @@
 
 void hki_shard_lock_chunk(hki_shard *s, uint32_t chunk) {
     HKI_ASSERT(chunk < s->n_chunks);
-    hki_mutex_lock(&s->chunk_lock[chunk]);
+    hki_mutex_lock(&s->chunk_lock[chunk].mutex);
 }
 
 void hki_shard_unlock_chunk(hki_shard *s, uint32_t chunk) {
-    hki_mutex_unlock(&s->chunk_lock[chunk]);
+    hki_mutex_unlock(&s->chunk_lock[chunk].mutex);
 }
 
 // Cursors only grow: whatever is at or below one is never applied again.
@@ -100,14 +100,13 @@ static hk_status count_exchange(hki_shard *s, const hki_claim *c,
 }
 
 // Alpha, staleness and version, with the exchange counted.
-static void fill_began(hki_shard *s, hki_shard_seat *seat, bool fresh,
-                       hki_shard_run *r) {
-    const hki_begin *const m = &r->msg;
-    hki_began *const b = &r->began;
+static void fill_began(hki_shard *s, uint32_t id, bool fresh,
+                       const hki_begin *m, hki_began *b) {
+    hki_shard_seat *const seat = &s->seat[id];
     b->live = HKI_MAX(atomic_load(&s->live), 1u);
     b->alpha = m->flags & HKI_BEGIN_PER_LIVE ? m->rate / b->live : m->rate;
     b->global_step = atomic_load(&s->global_step);
-    b->round = s->file.worker[r->claim.id].entered;
+    b->round = s->file.worker[id].entered;
     b->version = atomic_load(&s->version);
     b->staleness = b->version - HKI_MIN(seat->seen_version, b->version);
     b->dropped =
@@ -117,6 +116,23 @@ static void fill_began(hki_shard *s, hki_shard_seat *seat, bool fresh,
     else if (fresh && !s->method->rounds)
         b->version = atomic_fetch_add(&s->version, 1) + 1;
     seat->seen_version = b->version;
+}
+
+void hki_shard_count_exchange(hki_shard *s, uint32_t id, const hki_begin *msg,
+                              int64_t steps_done, hki_began *out) {
+    hki_worker_record *const w = &s->file.worker[id];
+    HKI_LOCKED(&s->seat[id].lock);
+    w->steps += steps_done;
+    w->first_loss = HKI_MAX(w->first_loss, msg->first_loss);
+    const int64_t before = atomic_fetch_add(&s->global_step, steps_done);
+    atomic_fetch_add(&s->exchanges, 1);
+    fill_began(s, id, true, msg, out);
+    out->global_step = before + steps_done;
+}
+
+void hki_shard_saw(hki_shard *s, uint32_t id) {
+    HKI_LOCKED(&s->seat[id].lock);
+    s->seat[id].seen_version = atomic_load(&s->version);
 }
 
 // `lock` is held. A connection that was replaced has nothing to say.
@@ -190,7 +206,7 @@ hk_status hki_shard_begin(hki_shard *s, hki_claim *c, uint64_t exchange,
     if (status == HK_OK)
         status = count_exchange(s, c, exchange, msg);
     if (status == HK_OK)
-        fill_began(s, seat, exchange > before, out);
+        fill_began(s, c->id, exchange > before, &out->msg, &out->began);
     hki_mutex_unlock(&seat->lock);
     if (status != HK_OK)
         stop_running(s, c);

@@ -20,6 +20,11 @@ bool hki_shard_wait(hki_shard *s, const hki_patience *p) {
     return true;
 }
 
+// Workers of this process come and go with their threads.
+static hk_log_level level_of(const hki_shard *s) {
+    return s->in_process ? HK_LOG_DEBUG : HK_LOG_INFO;
+}
+
 // ---- joining ----------------------------------------------------------------
 
 static hk_status choose_id(hki_shard *s, int32_t task, uint32_t *out) {
@@ -127,7 +132,7 @@ hk_status hki_shard_join(hki_shard *s, const hki_join *msg, const char *peer,
         hki_store64(&w->awaited, HKI_MAX(hki_round_reached(s), msg->round));
         s->seat[id].running = 0;
         s->seat[id].contributing = false;
-        s->seat[id].put_out = false;
+        s->seat[id].put_out = s->seat[id].rests = false;
         s->seat[id].waits_for = 0;
         s->seat[id].stepped_ns = hki_now_ns();
         seat_worker(s, id, peer, claim, out);
@@ -141,7 +146,7 @@ hk_status hki_shard_join(hki_shard *s, const hki_join *msg, const char *peer,
     }
     hki_mutex_unlock(&s->lock);
     HKI_TRY(status);
-    hki_log(s->context, HK_LOG_INFO,
+    hki_log(s->context, level_of(s),
             "%s: worker %u joined (incarnation %u, %s), %u live", s->name,
             out->id, out->incarnation, peer, atomic_load(&s->live));
     return HK_OK;
@@ -184,8 +189,7 @@ static bool take_back(hki_shard *s, const hki_claim *c) {
     return true;
 }
 
-// `lock` is held.
-static hk_status check_claim(hki_shard *s, hki_claim *c, const char *what) {
+hk_status hki_shard_check_held(hki_shard *s, hki_claim *c, const char *what) {
     c->why = HKI_WHY_UNKNOWN;
     if (c->incarnation == 0 || c->id >= s->opt.max_workers)
         return hki_fail(HK_E_STATE, "%s: %s: the worker has not joined",
@@ -207,7 +211,7 @@ static hk_status check_claim(hki_shard *s, hki_claim *c, const char *what) {
 
 hk_status hki_shard_check(hki_shard *s, hki_claim *c, const char *what) {
     HKI_LOCKED(&s->lock);
-    return check_claim(s, c, what);
+    return hki_shard_check_held(s, c, what);
 }
 
 hk_status hki_shard_check_caller(hki_shard *s, const hki_claim *c, bool stays,
@@ -275,7 +279,7 @@ bool hki_shard_is_out(hki_shard *s, const hki_claim *c) {
 static hk_status leave(hki_shard *s, hki_claim *c, int64_t steps,
                        const char *why) {
     HKI_LOCKED(&s->lock);
-    HKI_TRY(check_claim(s, c, "leave"));
+    HKI_TRY(hki_shard_check_held(s, c, "leave"));
     hki_worker_record *const w = &s->file.worker[c->id];
     if (steps > w->steps) {
         HKI_TRY(hki_shard_check_steps(s, c, steps));
@@ -297,7 +301,7 @@ hk_status hki_shard_leave(hki_shard *s, hki_claim *c, int64_t steps,
         hki_log(s->context, HK_LOG_WARNING, "%s: worker %u failed, %u live: %s",
                 s->name, c->id, atomic_load(&s->live), text);
     else
-        hki_log(s->context, HK_LOG_INFO, "%s: worker %u left, %u live", s->name,
+        hki_log(s->context, level_of(s), "%s: worker %u left, %u live", s->name,
                 c->id, atomic_load(&s->live));
     return HK_OK;
 }
@@ -398,19 +402,27 @@ static bool has_grant(const hki_shard *s, const hki_claim *c) {
     return s->granted == c->id + 1 && s->grant_session == c->session;
 }
 
+static hk_status late_values(const hki_shard *s, uint32_t id) {
+    char who[32] = "another worker";
+    if (s->granted != 0)
+        snprintf(who, sizeof who, "worker %u", s->granted - 1);
+    return hki_fail(
+        HK_E_TIMEOUT,
+        "%s: init of worker %u: %s did not send the first values in time",
+        s->name, id, who);
+}
+
 hk_status hki_shard_init(hki_shard *s, hki_claim *c, const hki_patience *p,
                          bool *granted) {
     *granted = false;
     HKI_LOCKED(&s->lock);
-    HKI_TRY(check_claim(s, c, "init"));
+    HKI_TRY(hki_shard_check_held(s, c, "init"));
     const uint64_t *const initialised = &s->file.head->initialised;
-    while (!hki_load64(initialised) && s->granted != 0 &&
-           s->granted != c->id + 1)
+    const bool first = hki_turn_initialises(&s->turn, c->id);
+    while (!hki_load64(initialised) &&
+           (!first || (s->granted != 0 && s->granted != c->id + 1)))
         if (!hki_shard_wait(s, p))
-            return hki_fail(HK_E_TIMEOUT,
-                            "%s: init of worker %u: worker %u did not send the "
-                            "first values in time",
-                            s->name, c->id, s->granted - 1);
+            return late_values(s, c->id);
     // It may have been replaced while it waited.
     if (s->seat[c->id].speaker != c->session) {
         c->why = HKI_WHY_REPLACED;
@@ -440,7 +452,7 @@ static void set_values(hki_shard *s, uint64_t run_id) {
 
 // `lock` is held.
 static hk_status hold_grant(hki_shard *s, hki_claim *c) {
-    HKI_TRY(check_claim(s, c, "init"));
+    HKI_TRY(hki_shard_check_held(s, c, "init"));
     if (s->granted == 0 && !hki_load64(&s->file.head->initialised))
         give_grant(s, c);
     if (has_grant(s, c))
@@ -458,6 +470,7 @@ hk_status hki_shard_hold(hki_shard *s, hki_claim *c) {
 hk_status hki_shard_commit(hki_shard *s, hki_claim *c, uint64_t run_id) {
     HKI_LOCKED(&s->lock);
     HKI_TRY(hold_grant(s, c));
+    hki_turn_initialised(&s->turn, c->id);
     set_values(s, run_id);
     return HK_OK;
 }
@@ -510,7 +523,7 @@ hk_status hki_shard_barrier(hki_shard *s, hki_claim *c, uint32_t parties,
                             const hki_patience *p) {
     uint64_t *const passed = &s->file.head->barrier;
     HKI_LOCKED(&s->lock);
-    hk_status status = check_claim(s, c, "start barrier");
+    hk_status status = hki_shard_check_held(s, c, "start barrier");
     if (status == HK_OK) {
         s->seat[c->id].in_barrier = true;
         if (!hki_load64(passed) && n_waiting(s) >= parties) {

@@ -51,9 +51,16 @@ uint64_t hki_round_reached(const hki_shard *s) {
 
 // ---- closing ----------------------------------------------------------------
 
-// One chunk, which is locked. What the rule refuses is dropped: the values stay
-// as they are, and the next round begins. *refused: it happened before in this
-// round.
+// What the rule refuses is dropped: the values stay as they are, and the next
+// round begins. *refused: it happened before in this round.
+static void note_refused(const hki_shard *s, bool *refused) {
+    if (!*refused)
+        hki_log(s->context, HK_LOG_WARNING, "%s; the round is dropped",
+                hk_last_error());
+    *refused = true;
+}
+
+// One chunk, which is locked.
 static hk_status close_chunk(hki_shard *s, uint64_t round, uint32_t chunk,
                              bool *refused) {
     const uint32_t all = (1u << s->file.head->n_vectors) - 1;
@@ -62,20 +69,50 @@ static hk_status close_chunk(hki_shard *s, uint64_t round, uint32_t chunk,
     HKI_TRY(hki_undo_open(s, s->opt.max_workers, tag, chunk, all, &slot));
     if (hki_rules_close(s, chunk, round) == HK_OK)
         return hki_undo_commit(s, slot);
-    if (!*refused)
-        hki_log(s->context, HK_LOG_WARNING, "%s; the round is dropped",
-                hk_last_error());
-    *refused = true;
+    note_refused(s, refused);
     hki_undo_restore(s, slot);
     HKI_TRY(hki_undo_open(s, s->opt.max_workers, tag, chunk, all, &slot));
     hki_rules_drop(s, chunk);
     return hki_undo_commit(s, slot);
 }
 
+// The same for workers of this process, which nothing outlives.
+static void close_here(hki_shard *s, uint64_t round, uint32_t chunk,
+                       bool *refused) {
+    if (hki_rules_close(s, chunk, round) != HK_OK) {
+        note_refused(s, refused);
+        hki_rules_drop(s, chunk);
+    }
+    hki_store64(&record(s)->cursor, HKI_CURSOR(round + 1, chunk + 1));
+}
+
+// A copy of the vector in the order of the chunks sees a round as a whole or
+// not at all: one lock is held until the next one is, or the first one all
+// along where it guards everything.
+static void close_all_here(hki_shard *s, uint64_t round) {
+    bool refused = false;
+    if (s->n_chunks == 0)
+        return;
+    hki_shard_lock_chunk(s, 0);
+    if (hki_rules_close_whole(s, round) != HK_OK)
+        note_refused(s, &refused);
+    for (uint32_t i = 0; i < s->n_chunks; i++) {
+        close_here(s, round, i, &refused);
+        if (s->whole == NULL && i + 1 < s->n_chunks) {
+            hki_shard_lock_chunk(s, i + 1);
+            hki_shard_unlock_chunk(s, i);
+        }
+    }
+    hki_shard_unlock_chunk(s, s->whole != NULL ? 0 : s->n_chunks - 1);
+}
+
 // The rest of round `round`, from `first` on. Nobody contributes meanwhile.
 static hk_status close_chunks(hki_shard *s, uint64_t round, uint32_t first) {
     bool refused = false;
-    for (uint32_t i = first; i < s->n_chunks; i++) {
+    if (s->in_process)
+        close_all_here(s, round);
+    for (uint32_t i = s->in_process ? s->n_chunks : first; i < s->n_chunks;
+         i++) {
         hki_shard_lock_chunk(s, i);
         const hk_status status = close_chunk(s, round, i, &refused);
         hki_shard_unlock_chunk(s, i);
@@ -122,7 +159,8 @@ hk_status hki_round_recover(hki_shard *s) {
 // Does round `round` wait for worker i? `lock` is held.
 static bool is_missing(const hki_shard *s, uint32_t i, uint64_t round) {
     const hki_worker_record *const w = &s->file.worker[i];
-    return w->live && w->round != round + 1 && w->awaited <= round;
+    return w->live && !s->seat[i].rests && w->round != round + 1 &&
+           w->awaited <= round;
 }
 
 // Counts who has brought everything and who is missing or at it. `lock` is
@@ -204,7 +242,7 @@ static bool wait_for_others(hki_shard *s, uint32_t id, uint64_t round,
         until.deadline_ns = HKI_MIN(p->deadline_ns, since + limit);
     if (!hki_shard_wait(s, &until))
         return false;
-    if (!s->round_closing && hki_round_number(s) == round)
+    if (!s->in_process && !s->round_closing && hki_round_number(s) == round)
         put_out_idle(s, round, since, limit);
     return true;
 }
@@ -305,6 +343,9 @@ static hk_status finish(hki_shard *s, const hki_shard_run *r, uint64_t round,
             return late(s, r->claim.id, round, "workers");
         in_time = wait_for_others(s, r->claim.id, round, p);
     }
+    // Its last chunk may be a moment ahead of the version.
+    while (s->round_closing && hki_shard_wait(s, p))
+        ;
     return HK_OK;
 }
 
@@ -322,5 +363,32 @@ hk_status hki_round_finish(hki_shard *s, hki_shard_run *r,
     }
     s->seat[r->claim.id].contributing = false;
     hki_cond_broadcast(&s->changed);
-    return r->msg.round < round ? HK_OK : finish(s, r, round, p);
+    const hk_status status =
+        r->msg.round < round ? HK_OK : finish(s, r, round, p);
+    if (status == HK_OK)
+        hki_shard_saw(s, r->claim.id);
+    return status;
+}
+
+// ---- workers of this process ------------------------------------------------
+
+hk_status hki_round_begin(hki_shard *s, hki_shard_run *r, const hki_patience *p,
+                          bool *again) {
+    const uint32_t id = r->claim.id;
+    hki_worker_record *const w = &s->file.worker[id];
+    HKI_LOCKED(&s->lock);
+    HKI_TRY(hki_shard_check_held(s, &r->claim, "round"));
+    while (s->round_closing)
+        if (!hki_shard_wait(s, p) && s->round_closing)
+            return late(s, id, hki_round_number(s), "its end; missing:");
+    r->msg.round = w->entered = hki_round_number(s);
+    *again = w->round == w->entered + 1;
+    s->seat[id].contributing = !*again;
+    return HK_OK;
+}
+
+void hki_round_quit(hki_shard *s, const hki_shard_run *r) {
+    HKI_LOCKED(&s->lock);
+    s->seat[r->claim.id].contributing = false;
+    hki_cond_broadcast(&s->changed);
 }

@@ -131,6 +131,18 @@ static hk_status make_outer(hki_shard *s, const hk_optimizer_options *o) {
     return HK_OK;
 }
 
+// Entries that are not exchanged stay out of its steps.
+static hk_status make_whole(hki_shard *s, const hk_optimizer_options *o) {
+    const size_t n = hki_layout_entry_count(s->layout);
+    HKI_FREED unsigned char *mask = NULL;
+    HKI_TRY(hk_optimizer_create(o, s->layout, &s->whole));
+    s->outer_rate = hk_optimizer_rate(s->whole, 0);
+    HKI_TRY(hki_alloc_array(n, 1, &mask));
+    for (size_t i = 0; i < n; i++)
+        mask[i] = s->partition.share[i] == HK_SHARE_EXCHANGE;
+    return hk_optimizer_select(s->whole, mask);
+}
+
 static float *slot_vector(const hki_shard *s, uint32_t i, uint32_t chunk) {
     return hki_shard_at(s, 1 + hki_method_kept(s->method) + i,
                         s->chunk[chunk].begin);
@@ -162,12 +174,17 @@ void hki_rules_load(hki_shard *s) {
 }
 
 hk_status hki_rules_init(hki_shard *s, const hk_center_options *opt) {
+    if (s->in_process)
+        HKI_TRY(hki_zalloc_array(s->n_chunks, sizeof *s->updates, &s->updates));
     if (s->method->outer == HKI_OUTER_NONE)
         return HK_OK;
     hk_optimizer_options o;
-    HKI_TRY(outer_options(opt, s->name, &o));
+    HKI_TRY(s->in_process ? hki_outer_options(opt, s->name, &o)
+                          : outer_options(opt, s->name, &o));
     if (s->method->outer == HKI_OUTER_DELAYED)
         return hki_delayed_init(opt, &o, s->name, &s->delayed);
+    if (s->in_process)
+        return make_whole(s, &o);
     HKI_TRY(hki_rules_slots(opt, s->name, &s->n_slots));
     return make_outer(s, &o);
 }
@@ -175,6 +192,8 @@ hk_status hki_rules_init(hki_shard *s, const hk_center_options *opt) {
 void hki_rules_deinit(hki_shard *s) {
     for (uint32_t i = 0; s->outer != NULL && i < s->n_chunks; i++)
         hk_optimizer_destroy(s->outer[i]);
+    hk_optimizer_destroy(s->whole);
+    hki_free(s->updates);
     hki_free(s->outer);
     hki_free(s->slot);
     hki_free(s->power);
@@ -255,28 +274,36 @@ static hk_status step_of_round(void *user, float *gradient) {
     return HK_OK;
 }
 
-// The center's half of an exchange, or of the end of a round, for a chunk.
-static hki_center_half half_of(rule_call *call) {
-    hki_shard *const s = call->s;
-    const hki_chunk_range *const c = &s->chunk[call->chunk];
-    const hki_shard_run *const r = call->run;
+hki_center_half hki_rules_half(hki_shard *s, uint32_t chunk, uint32_t live) {
+    const hki_chunk_range *const c = &s->chunk[chunk];
     hki_center_half h = {.method = s->method,
                          .k = s->k,
                          .n = c->end - c->begin,
                          .state = c->state,
-                         .live = r != NULL ? HKI_MAX(r->began.live, 1u) : 1,
+                         .live = live,
                          .c = hki_shard_at(s, 0, c->begin),
-                         .updates = &s->file.chunk[call->chunk].updates,
+                         .updates = s->in_process
+                                        ? &s->updates[chunk]
+                                        : &s->file.chunk[chunk].updates,
                          .average_rate = s->opt.average_rate,
-                         .delayed = &s->delayed,
-                         .scratch = r != NULL && r->scratch != NULL
-                                        ? r->scratch + hki_shard_room(s)
-                                        : NULL,
-                         .outer = r != NULL ? step_of_exchange : step_of_round,
-                         .halfway = s->probe != NULL ? reach_half : NULL,
-                         .user = call};
+                         .delayed = &s->delayed};
     for (uint32_t i = 0; i < hki_method_kept(s->method); i++)
         h.kept[i] = hki_shard_at(s, 1 + i, c->begin);
+    return h;
+}
+
+// The center's half of an exchange, or of the end of a round, for a chunk.
+static hki_center_half half_of(rule_call *call) {
+    hki_shard *const s = call->s;
+    const hki_shard_run *const r = call->run;
+    hki_center_half h = hki_rules_half(
+        s, call->chunk, r != NULL ? HKI_MAX(r->began.live, 1u) : 1);
+    if (r != NULL && r->scratch != NULL)
+        h.scratch = r->scratch + hki_shard_room(s);
+    if (s->whole == NULL)
+        h.outer = r != NULL ? step_of_exchange : step_of_round;
+    h.halfway = s->probe != NULL ? reach_half : NULL;
+    h.user = call;
     return h;
 }
 
@@ -287,7 +314,7 @@ hk_status hki_rules_apply(hki_shard *s, const hki_shard_run *r, uint32_t chunk,
     rule_call call = {.s = s, .chunk = chunk, .run = r};
     const hki_center_half h = half_of(&call);
     double sum = 0;
-    HKI_ASSERT(hki_mutex_is_held(&s->chunk_lock[chunk]));
+    HKI_ASSERT(hki_mutex_is_held(&s->chunk_lock[chunk].mutex));
     HKI_ASSERT(r->scratch != NULL || !hki_rules_scratch(m));
     // What reads d twice reads memory that nobody else has.
     if (r->scratch != NULL) {
@@ -330,6 +357,27 @@ hk_status hki_rules_close(hki_shard *s, uint32_t chunk, uint64_t round) {
     const hki_center_half h = half_of(&call);
     HKI_TRY(s->method->close_round(&h, rec->contributions));
     rec->contributions = 0;
-    rec->updates++;
+    hki_center_changed(&h);
     return HK_OK;
+}
+
+hk_status hki_rules_close_whole(hki_shard *s, uint64_t round) {
+    const int64_t n = hki_layout_train(s->layout);
+    hki_outer_sum sum = {.values = s->values,
+                         .sum = s->file.vector[1],
+                         .n = n,
+                         .room = n,
+                         .fast_rate = s->file.head->fast_rate,
+                         .outer_rate = s->outer_rate,
+                         .round = round};
+    if (s->whole == NULL)
+        return HK_OK;
+    // Whoever contributes does so to all chunks, but for those of copies.
+    for (uint32_t i = 0; i < s->n_chunks; i++)
+        sum.count = HKI_MAX(sum.count, s->file.chunk[i].contributions);
+    const hk_status status =
+        hki_outer_round(s->method, s->whole, &sum, s->name);
+    if (status != HK_OK)
+        memset(sum.sum, 0, (size_t)n * sizeof(float));
+    return status;
 }

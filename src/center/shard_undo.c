@@ -153,7 +153,7 @@ static hk_status open_slot(hki_shard *s, uint32_t slot, uint64_t tag) {
 
 hk_status hki_undo_open(hki_shard *s, uint32_t worker, uint64_t tag,
                         uint32_t chunk, uint32_t vectors, uint32_t *slot) {
-    HKI_ASSERT(hki_mutex_is_held(&s->chunk_lock[chunk]));
+    HKI_ASSERT(hki_mutex_is_held(&s->chunk_lock[chunk].mutex));
     HKI_TRY(take_slot(s, slot));
     hki_undo_head *const u = head_of(s, *slot);
     hki_store64(&u->tag, 0); // what it held is committed

@@ -54,7 +54,7 @@ static hk_status read_order(hki_turn *t, const hk_center_options *opt) {
         t->log[i] = hki_read_u32(&r);
         const uint32_t event = t->log[i] >> 24;
         if (event < HKI_EVENT_JOIN || event > HKI_EVENT_LEAVE ||
-            (t->log[i] & (HKI_MAX_WORKERS - 1)) >= opt->max_workers)
+            (t->log[i] & (HKI_MAX_IDS - 1)) >= opt->max_workers)
             return hki_fail(
                 HK_E_DATA,
                 "%s: event %zu of the turn order has the unknown value %x",
@@ -214,7 +214,7 @@ static hk_status wait_recorded(hki_turn *t, uint32_t event, uint32_t id,
                             "worker %u",
                             t->name, event_name(event), id, t->position,
                             t->n_log, event_name(now >> 24),
-                            now & (HKI_MAX_WORKERS - 1));
+                            now & (HKI_MAX_IDS - 1));
         in_time = hki_cond_wait(&t->changed, &t->lock, deadline_ns);
     }
 }

@@ -22,7 +22,7 @@ typedef enum hki_event {
     HKI_EVENT_LEAVE = 4
 } hki_event;
 
-#define HKI_MAX_WORKERS (1u << 24) // ids take 24 bits of an event
+#define HKI_MAX_IDS (1u << 24) // ids take 24 bits of an event
 
 typedef enum hki_turn_seat {
     HKI_SEAT_EMPTY,

@@ -337,10 +337,7 @@ hk_status hki_session_pull(hki_session *s, const hki_frame *head) {
                           shard->name, s->claim.id);
     if (status != HK_OK)
         return hki_session_error(s, status);
-    hki_shard_seat *const seat = &shard->seat[s->claim.id];
-    hki_mutex_lock(&seat->lock);
-    seat->seen_version = atomic_load(&shard->version);
-    hki_mutex_unlock(&seat->lock);
+    hki_shard_saw(shard, s->claim.id);
     for (uint32_t i = 0; i < shard->n_chunks; i++)
         if (shard->chunk[i].share == HK_SHARE_EXCHANGE ||
             !(m.flags & HKI_WAIT_EXCHANGED))
