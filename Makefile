@@ -13,7 +13,8 @@
 #   make bench-tables   canned models on twenty tables against scikit-learn
 #   make bench-compare  cases more than 10 % slower than in docs/bench.json
 #   make bench-record   stores the last results in docs/bench.json
-#   make kill-test kills either side of an exchange KILLS times
+#   make kill-test kills either side of an exchange, KILLS times for one method
+#                  of each kind with one and with two shards
 #                  (kill-test-python: workers of PyTorch)
 #   make resume-test  interrupts and continues RUNS runs (RESUME_SEED)
 #   make docs      the C API reference in build/docs/api
@@ -213,7 +214,7 @@ ci-full:
 	@$(MAKE) --no-print-directory test-clang
 	@$(MAKE) --no-print-directory test-asan
 	@$(MAKE) --no-print-directory test-tsan
-	@$(MAKE) --no-print-directory kill-test KILLS=1000
+	@$(MAKE) --no-print-directory kill-test KILLS=2000
 	@$(MAKE) --no-print-directory counted SCHEDULES=20
 	@$(MAKE) --no-print-directory resume-test RUNS=40
 	@$(MAKE) --no-print-directory chaos CHAOS_SECONDS=120

@@ -4,7 +4,8 @@
 // difference that was handed in, each once.
 //
 //   test_exactly_once               a short run
-//   test_exactly_once --kills N     as many kills, and a summary
+//   test_exactly_once --kills N     N for one method of each kind and one or
+//                                   two shards, fewer for others; a summary
 //   test_exactly_once --only NAME   one test, of a --seed N
 //
 // Values are small whole numbers, so that sums are exact in any order. Every
@@ -68,10 +69,6 @@ static struct {
     double outer_rate;
     uint64_t seed;
 } setup_of;
-
-static bool is_round(void) {
-    return hki_method_get(setup_of.method)->rounds;
-}
 
 // ---- dying ------------------------------------------------------------------
 
@@ -310,6 +307,41 @@ static void step_beyond(void *user, int64_t begin, int64_t end, const float *x,
         v->x[i] = v->f != 0 ? c[i - begin] + v->f : 0;
 }
 
+static void step_beyond_view(void *user, int64_t begin, int64_t end,
+                             const float *x, const float *c) {
+    vectors *const v = user;
+    memcpy(v->view + begin, c, (size_t)(end - begin) * sizeof *c);
+    step_beyond(user, begin, end, x, c);
+}
+
+// Elastic averaging at a moving rate of 1: d = x - c = f goes to the center,
+// and x falls back to c, unless d is taken back.
+static hk_status meet(hk_center *c, hki_member m, uint32_t id, vectors *v) {
+    const int64_t chunk = (int64_t)setup_of.chunk_kib * 256;
+    double d[MAX_CHUNKS];
+    bool handed[MAX_CHUNKS];
+    v->f = (float)(1 + hki_rng_below(&v->rng, 7));
+    for (uint32_t i = 0; i < setup_of.n_chunks; i++) {
+        d[i] = (double)v->f;
+        v->view[i * chunk] = NAN; // not reached yet
+    }
+    begin_attempt(id, (const hki_remote *)c, d);
+    hki_exchange ex = {.x = v->x,
+                       .rate = 1,
+                       .grad_scale = 1,
+                       .steps_done = 1,
+                       .deadline_ns = hki_deadline(60000),
+                       .observe = step_beyond_view,
+                       .user = v,
+                       .use_locking = true};
+    HKI_TRY(c->ops->exchange(c, m, &ex));
+    for (uint32_t i = 0; i < setup_of.n_chunks; i++)
+        handed[i] = v->x[i * chunk] == v->view[i * chunk];
+    if (ex.begun)
+        account_for(&shared->journal[id], handed);
+    return HK_OK;
+}
+
 // How far the workers of a round go: where it is averaged, all as far.
 static float choose_step(hki_rng *rng) {
     const hki_method *const m = hki_method_get(setup_of.method);
@@ -340,6 +372,14 @@ static hk_status join_in(hk_center *c, hki_member m, uint32_t id, vectors *v) {
     return HK_OK;
 }
 
+static hk_status exchange_once(hk_center *c, hki_member m, uint32_t id,
+                               vectors *v) {
+    const hki_method *const method = hki_method_get(setup_of.method);
+    return method->rounds    ? join_in(c, m, id, v)
+           : method->elastic ? meet(c, m, id, v)
+                             : add_on(c, m, id, v);
+}
+
 static void worker_main(uint32_t id) {
     hk_layout *const l = make_layout();
     const hki_tap tap = {tap_before, tap_after, &shared->worker[id]};
@@ -363,7 +403,7 @@ static void worker_main(uint32_t id) {
         ops->pull(c, m, v.x, v.view, NULL, long_time, &step) != HK_OK)
         give_up("worker", id);
     while (!atomic_load(&shared->stop_workers))
-        if ((is_round() ? join_in : add_on)(c, m, id, &v) != HK_OK)
+        if (exchange_once(c, m, id, &v) != HK_OK)
             give_up("worker", id);
     if (ops->leave(c, m, 0, hki_deadline(60000)) != HK_OK)
         give_up("worker", id);
@@ -789,14 +829,16 @@ static const struct method_case {
     hk_method method;
     hk_optimizer_kind outer;
     double rate;
+    bool often; // one method of each kind
 } method_cases[] = {
+    {HK_METHOD_ELASTIC, 0, 0, true},
     // Values and slots of an outer optimizer that steps at once.
-    {HK_METHOD_DILOCO_ASYNC, HK_OPT_GRADIENT_DESCENT, 1},
-    {HK_METHOD_DILOCO_ASYNC, HK_OPT_MOMENTUM, 0},
+    {HK_METHOD_DILOCO_ASYNC, HK_OPT_GRADIENT_DESCENT, 1, false},
+    {HK_METHOD_DILOCO_ASYNC, HK_OPT_MOMENTUM, 0, true},
     // Rounds: a sum, a mean, an outer optimizer.
-    {HK_METHOD_ELASTIC_SYNC, 0, 0},
-    {HK_METHOD_MODEL_AVERAGE, 0, 0},
-    {HK_METHOD_DILOCO, HK_OPT_MOMENTUM, 1},
+    {HK_METHOD_ELASTIC_SYNC, 0, 0, false},
+    {HK_METHOD_MODEL_AVERAGE, 0, 0, false},
+    {HK_METHOD_DILOCO, HK_OPT_MOMENTUM, 1, true},
 };
 
 static void use_method(const struct method_case *m) {
@@ -819,7 +861,7 @@ static void test_methods_both_sides(void **state) {
     for (size_t i = 0; i < HKI_COUNT(method_cases); i++) {
         configure(3, 1, 4, 4);
         use_method(&method_cases[i]);
-        run(16, false);
+        run(method_cases[i].often ? 60 : 16, false);
     }
 }
 
@@ -830,7 +872,7 @@ static void test_methods_shards(void **state) {
     for (size_t i = 0; i < HKI_COUNT(method_cases); i++) {
         configure(2, 2, 6, 4);
         use_method(&method_cases[i]);
-        run(12, false);
+        run(method_cases[i].often ? 60 : 12, false);
     }
 }
 
@@ -939,12 +981,13 @@ static void test_many(void **state) {
     setup_of.scheme = "shm";
     run(n / 4, false);
     for (size_t i = 0; i < HKI_COUNT(method_cases); i++) {
+        const unsigned long kills = method_cases[i].often ? n : n / 10;
         configure(3, 1, 12, 16);
         use_method(&method_cases[i]);
-        run(n / 10, false);
+        run(kills, false);
         configure(3, 2, 12, 16);
         use_method(&method_cases[i]);
-        run(n / 10, false);
+        run(kills, false);
     }
     fprintf(stderr, "%lu kills (%lu of servers, %lu of workers): exact\n",
             kills_total, kills_server, kills_worker);

@@ -94,7 +94,8 @@ void hki_local_take_side(hki_local *c, const void *side) {
 typedef struct exchange_arg {
     hki_member m;
     hki_exchange *ex;
-    size_t done; // parts, when they are walked over in order
+    uint32_t first, done; // chunks, when they are walked over in order: those
+                          // before `first` are not exchanged
 } exchange_arg;
 
 static void begin_exchange(hki_local *c, void *arg) {
@@ -144,9 +145,9 @@ static void exchange_chunk(hki_local *c, hki_exchange *ex, uint32_t chunk) {
 
 static hk_status visit_exchange(hki_local *c, void *arg, const hki_stripe *s) {
     exchange_arg *const a = arg;
-    for (uint32_t i = s->first; i < s->last; i++)
+    for (uint32_t i = HKI_MAX(s->first, a->first); i < s->last; i++)
         exchange_chunk(c, a->ex, i);
-    a->done = s->last;
+    a->done = HKI_MAX(s->last, a->first);
     return HK_OK;
 }
 
@@ -368,9 +369,14 @@ static hk_status contribute(hki_local *c, exchange_arg *a, hki_shard_run *r,
                                     .begin = begin_exchange,
                                     .visit = visit_exchange,
                                     .arg = a};
-    if (!again)
-        HKI_TRY_OR(hki_local_walk(c, &w), hki_round_quit(c->shard, r));
-    return HK_OK;
+    if (again)
+        return HK_OK;
+    a->first = a->done = r->applied;
+    const hk_status s = hki_local_walk(c, &w);
+    r->applied = a->done;
+    if (s != HK_OK)
+        hki_round_quit(c->shard, r);
+    return s;
 }
 
 hk_status hki_local_push_round(hk_center *base, hki_member m,

@@ -163,6 +163,9 @@ typedef struct hki_shard_seat {
     bool in_barrier;
     uint64_t running;  // exchange between BEGIN and END; 0: none
     bool contributing; // it is part of a round
+    // Of a worker in this process whose contribution was cut short: the chunks
+    // of the round that it entered which have it.
+    uint32_t contributed;
     // What it waits for in a method with rounds: the round, plus 1 (0: none),
     // since when, and how long others may make no step meanwhile.
     uint64_t waits_for;
@@ -492,7 +495,7 @@ hk_status hki_round_finish(hki_shard *s, hki_shard_run *r,
                            const hki_patience *p);
 // A worker of this process contributes to the round that is open, and ends that
 // with hki_round_finish or, after a failure, hki_round_quit. *again: it has
-// contributed before.
+// contributed before. r->applied: chunks that have its contribution.
 hk_status hki_round_begin(hki_shard *s, hki_shard_run *r, const hki_patience *p,
                           bool *again);
 void hki_round_quit(hki_shard *s, const hki_shard_run *r);

@@ -132,6 +132,7 @@ hk_status hki_shard_join(hki_shard *s, const hki_join *msg, const char *peer,
         hki_store64(&w->awaited, HKI_MAX(hki_round_reached(s), msg->round));
         s->seat[id].running = 0;
         s->seat[id].contributing = false;
+        s->seat[id].contributed = 0;
         s->seat[id].put_out = s->seat[id].rests = false;
         s->seat[id].waits_for = 0;
         s->seat[id].stepped_ns = hki_now_ns();

@@ -381,8 +381,12 @@ hk_status hki_round_begin(hki_shard *s, hki_shard_run *r, const hki_patience *p,
     while (s->round_closing)
         if (!hki_shard_wait(s, p) && s->round_closing)
             return late(s, id, hki_round_number(s), "its end; missing:");
-    r->msg.round = w->entered = hki_round_number(s);
-    *again = w->round == w->entered + 1;
+    const uint64_t round = hki_round_number(s);
+    if (w->entered != round)
+        s->seat[id].contributed = 0;
+    r->msg.round = w->entered = round;
+    r->applied = s->seat[id].contributed;
+    *again = w->round == round + 1;
     s->seat[id].contributing = !*again;
     return HK_OK;
 }
@@ -390,5 +394,6 @@ hk_status hki_round_begin(hki_shard *s, hki_shard_run *r, const hki_patience *p,
 void hki_round_quit(hki_shard *s, const hki_shard_run *r) {
     HKI_LOCKED(&s->lock);
     s->seat[r->claim.id].contributing = false;
+    s->seat[r->claim.id].contributed = r->applied;
     hki_cond_broadcast(&s->changed);
 }
