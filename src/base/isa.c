@@ -3,6 +3,7 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <stdatomic.h>
 
 // Parts of x86-64-v3 that the compilers' feature names do not cover.
 static bool has_v3_extras(void) {
@@ -14,7 +15,7 @@ static bool has_v3_extras(void) {
 }
 
 // The builtins also ask whether the system saves the wide registers.
-hk_isa hki_isa_best(void) {
+static hk_isa find_best(void) {
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
         !__builtin_cpu_supports("bmi") || !__builtin_cpu_supports("bmi2") ||
@@ -27,6 +28,18 @@ hk_isa hki_isa_best(void) {
         !__builtin_cpu_supports("avx512vl"))
         return HK_ISA_V3;
     return HK_ISA_V4;
+}
+
+// The instruction that asks the CPU traps in virtual machines and takes as long
+// as an exchange of a small model: it is executed once.
+hk_isa hki_isa_best(void) {
+    static _Atomic int found; // hk_isa; HK_ISA_AUTO: not asked
+    int best = atomic_load_explicit(&found, memory_order_relaxed);
+    if (best == HK_ISA_AUTO) {
+        best = (int)find_best();
+        atomic_store_explicit(&found, best, memory_order_relaxed);
+    }
+    return (hk_isa)best;
 }
 
 bool hki_isa_has_bf16(void) {
