@@ -264,6 +264,10 @@ void sim_sleep(int64_t ns) {
     park(WAITS, NULL, sim.now_ns + ns);
 }
 
+int64_t sim_now(void) {
+    return sim.now_ns;
+}
+
 void sim_join(void *thread) {
     const fiber *const f = thread;
     while (f->state != OVER)

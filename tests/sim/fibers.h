@@ -36,6 +36,9 @@ void sim_join(void *thread);
 // Waits for some virtual time.
 void sim_sleep(int64_t ns);
 
+// The virtual time.
+int64_t sim_now(void);
+
 // A number below `n`.
 uint64_t sim_draw(uint64_t n);
 
