@@ -169,6 +169,28 @@ static void test_first_values_again(void **state) {
     hki_shard_close(s);
 }
 
+// Runs that a shard gives out are newer each time, also where the counted part
+// of their numbers ends.
+static void test_runs(void **state) {
+    (void)state;
+    hki_shard_options o;
+    options(&o, HK_METHOD_ELASTIC);
+    hki_shard *const s = create(&o);
+    uint64_t last = hki_shard_new_run(s);
+    for (int i = 0; i < 100; i++) {
+        const uint64_t next = hki_shard_new_run(s);
+        assert_true(hki_run_is_older(last, next));
+        assert_false(hki_run_is_older(next, last));
+        assert_false(hki_run_is_older(next, next));
+        last = next;
+    }
+    s->newest_run |= 0xffff;
+    const uint64_t next = hki_shard_new_run(s);
+    assert_false(hki_run_is_older(next, last));
+    assert_true(hki_run_is_older(next, hki_shard_new_run(s)));
+    hki_shard_close(s);
+}
+
 // ---- recovery ---------------------------------------------------------------
 
 typedef struct stop {
@@ -929,6 +951,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_once),
         cmocka_unit_test(test_first_values_again),
+        cmocka_unit_test(test_runs),
         cmocka_unit_test(test_recovery),
         cmocka_unit_test(test_outer_state),
         cmocka_unit_test(test_no_free_slot),

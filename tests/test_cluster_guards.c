@@ -1038,6 +1038,30 @@ static void test_who_assigns(void **state) {
 }
 
 // The center has room for one vector that comes in, however many ask.
+// A worker that has lost its grant of the first values, and does not know that
+// another one had a later one, does not put its own in their place: it asks
+// again, and finds the later run.
+static void test_older_run(void **state) {
+    (void)state;
+    ground g;
+    const char *at = "inproc:older";
+    hk_center_server_options o;
+    hk_server_info before, after;
+    bed_server_options(&o, &at);
+    open_ground(&g, &o);
+    assert_ok(hk_center_assign(g.center, g.x, NULL, 7, patience_ms));
+    assert_ok(hk_center_server_get_info(g.server, &before));
+    assert_true(hki_run_is_older(before.run_id - 1, before.run_id));
+    hki_remote *const r = hki_remote_of(g.center);
+    assert_true(r->control[0].up);
+    r->control[0].welcome.run_id = before.run_id - 1;
+    assert_ok(hk_center_assign(g.center, g.x, NULL, 8, patience_ms));
+    assert_ok(hk_center_server_get_info(g.server, &after));
+    assert_true(after.run_id == before.run_id);
+    assert_int_equal(after.center.global_step, 8);
+    close_ground(&g);
+}
+
 static void test_one_assign(void **state) {
     (void)state;
     ground g;
@@ -1490,6 +1514,7 @@ int main(void) {
         cmocka_unit_test(test_words_of_the_end),
         cmocka_unit_test(test_copy_on_write),
         cmocka_unit_test(test_reset_worker),
+        cmocka_unit_test(test_older_run),
         cmocka_unit_test(test_one_assign),
         cmocka_unit_test(test_observer),
         cmocka_unit_test(test_observer_without_model),

@@ -80,6 +80,10 @@ typedef enum hki_begin_flag {
     HKI_BEGIN_SETTLE = 32   // only hands in what is left of an exchange
 } hki_begin_flag;
 
+// The flags that a worker of a method sets. half: BEFORE bodies may be
+// bfloat16.
+uint32_t hki_begin_flags(const hki_method *m, bool half);
+
 typedef struct hki_began {
     double alpha;
     uint64_t staleness, version;
@@ -241,6 +245,7 @@ typedef struct hki_shard {
     uint32_t granted;       // seat that sends the first values, plus 1; 0: none
     uint64_t grant_session; // the connection of that seat which sends them
     bool receiving;         // somebody's whole vector is on its way
+    uint64_t newest_run;    // that was given to somebody with first values
     bool round_closing;
     hki_gate gate;
     uint32_t n_copies[2]; // that exist, by hki_copy_use
@@ -347,6 +352,12 @@ hk_status hki_shard_init(hki_shard *s, hki_claim *c, const hki_patience *p,
 // Before they are put in place: the caller may have been thought to be gone
 // meanwhile. HK_E_STATE: somebody else brings them, or has.
 hk_status hki_shard_hold(hki_shard *s, hki_claim *c);
+// A run for a worker that brings first values: newer than all before. Shards of
+// a center belong to the run that their first shard gave out. A worker that has
+// lost its grant without knowing it must not put the values of an older run in
+// the place of a newer one's (hki_run_is_older).
+uint64_t hki_shard_new_run(hki_shard *s);
+bool hki_run_is_older(uint64_t run, uint64_t than);
 // run_id: of the whole center; 0 makes one. HK_E_STATE as above.
 hk_status hki_shard_commit(hki_shard *s, hki_claim *c, uint64_t run_id);
 void hki_shard_refuse(hki_shard *s, const hki_claim *c);

@@ -24,6 +24,12 @@ static void store_cursor(hki_worker_record *w, uint64_t cursor) {
 
 // ---- begin ------------------------------------------------------------------
 
+uint32_t hki_begin_flags(const hki_method *m, bool half) {
+    return (m->asks ? HKI_BEGIN_BEFORE : 0u) |
+           (m->rounds ? HKI_BEGIN_ROUND : 0u) |
+           (m->elastic && half ? HKI_BEGIN_HALF : 0u);
+}
+
 // Units that an exchange of this kind has at least.
 static uint32_t n_fixed(const hki_shard *s, const hki_begin *m) {
     return m->flags & HKI_BEGIN_ROWS ? s->n_dense : s->n_chunks;

@@ -438,6 +438,20 @@ hk_status hki_shard_init(hki_shard *s, hki_claim *c, const hki_patience *p,
     return HK_OK;
 }
 
+#define RUN_COUNT UINT64_C(0xffff) // the rest is random
+
+uint64_t hki_shard_new_run(hki_shard *s) {
+    HKI_LOCKED(&s->lock);
+    const uint64_t count = s->newest_run & RUN_COUNT;
+    if (count == 0 || count == RUN_COUNT)
+        s->newest_run = hki_new_id() & ~RUN_COUNT;
+    return ++s->newest_run;
+}
+
+bool hki_run_is_older(uint64_t run, uint64_t than) {
+    return (run & ~RUN_COUNT) == (than & ~RUN_COUNT) && run < than;
+}
+
 // `lock` is held.
 static void set_values(hki_shard *s, uint64_t run_id) {
     hki_center_head *const h = s->file.head;

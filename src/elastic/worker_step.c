@@ -121,7 +121,7 @@ static hk_status exchange_there(hk_elastic *e, hki_vector *x, hki_vector *diff,
     hki_exchange ex;
     *taken = false;
     if (x->at == NULL || diff == x || ops->exchange_at == NULL ||
-        e->entry != NULL || e->grad.host != NULL || e->method->rounds)
+        e->entry != NULL || e->grad.host != NULL)
         return HK_OK;
     describe(e, &ex);
     HKI_TRY(look(x, diff == NULL ? HKI_TO_CHANGE : HKI_TO_READ, &ex.x));

@@ -231,7 +231,7 @@ hk_status hki_session_init(hki_session *s, const hki_frame *head) {
         return hki_session_error(s, status);
     if (!granted) // there are values
         return grant(s, false, hki_load64(&shard->file.head->run_id));
-    status = bring(s, hki_new_id(), &b, &placed);
+    status = bring(s, hki_shard_new_run(shard), &b, &placed);
     if (!placed)
         hki_shard_refuse(shard, &s->claim);
     else
@@ -248,11 +248,20 @@ static hk_status place_new(hki_session *s, const bringing *b,
                            const incoming *in) {
     hki_shard *const shard = atomic_load(&s->server->shard);
     const uint64_t ticket = hki_new_id();
+    hk_status status = HK_OK;
     HKI_TRY(hki_gate_hold(shard, ticket, s->peer, &b->patience));
-    install(s, in);
-    hki_shard_assigned(shard, b->global_step, in->run_id);
+    if (hki_run_is_older(in->run_id, hki_load64(&shard->file.head->run_id))) {
+        s->claim.why = HKI_WHY_AGAIN; // it asks the first shard anew
+        status = hki_fail(HK_E_UNAVAILABLE,
+                          "%s: assign: another worker has sent the first "
+                          "values meanwhile",
+                          s->peer);
+    } else {
+        install(s, in);
+        hki_shard_assigned(shard, b->global_step, in->run_id);
+    }
     hki_gate_open(shard, ticket);
-    return HK_OK;
+    return status;
 }
 
 // A worker sets values as long as it is one: by this connection or, over one

@@ -2,10 +2,6 @@
 // goes to each shard, and what is done when a center stays away.
 #include "cluster/remote/remote.h"
 
-static bool wants_before(const hki_remote *r, const hki_exchange *ex) {
-    return r->base.method->asks || ex->observe != NULL;
-}
-
 static void start_flows(hki_member_link *w, const hki_exchange *ex, bool rows) {
     hki_remote *const r = w->remote;
     const hki_method *const m = r->base.method;
@@ -25,11 +21,10 @@ static void start_flows(hki_member_link *w, const hki_exchange *ex, bool rows) {
             .encoding = m->values ? HKI_ENC_PLAIN : (uint32_t)r->encoding,
             .last = last,
             .first_loss = ex->first_loss,
-            .flags = (wants_before(r, ex) ? HKI_BEGIN_BEFORE : 0u) |
+            .flags = hki_begin_flags(m, r->center_half) |
+                     (ex->observe != NULL ? HKI_BEGIN_BEFORE : 0u) |
                      (ex->per_live ? HKI_BEGIN_PER_LIVE : 0u) |
-                     (rows ? HKI_BEGIN_ROWS : 0u) |
-                     (r->center_half && m->elastic ? HKI_BEGIN_HALF : 0u) |
-                     (m->rounds ? HKI_BEGIN_ROUND : 0u)};
+                     (rows ? HKI_BEGIN_ROWS : 0u)};
         l->deadline_ns = ex->deadline_ns;
         l->exchange = w->exchange;
         l->acked = l->computed = l->sent = 0;

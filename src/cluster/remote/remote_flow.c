@@ -440,7 +440,8 @@ hk_status hki_flow_drive(hki_member_link *w, hki_exchange *ex,
         }
         // The end of a round may depend on a worker that waits for this one
         // at the shard whose connection is broken.
-        if (*broken && v.status == HK_OK && w->remote->base.method->rounds)
+        if (*broken && v.status == HK_OK &&
+            w->link[0].begin.flags & HKI_BEGIN_ROUND)
             break;
         const hk_status s = wait_any(w, HKI_MIN(stall, deadline_ns));
         if (s != HK_OK) {
