@@ -29,7 +29,7 @@ enum {
     EXCHANGES = 6,
     PERIOD = 10,
     MAX_SHARDS = 3,
-    CALL_S = 8, // less than a lease
+    CALL_S = 14, // less than a lease, after which a silent connection ends
     LIMIT_S = 600,
     REPEAT_EVERY = 50
 };
