@@ -71,6 +71,12 @@ static hk_status check_begin(const hki_shard *s, const hki_claim *c,
     return round ? hki_round_check(s, c->id, m->round) : HK_OK;
 }
 
+// Whoever joins reads it under another lock. The seat is locked.
+static void raise_first_loss(hki_worker_record *w, double loss) {
+    if (loss > w->first_loss)
+        __atomic_store(&w->first_loss, &loss, __ATOMIC_RELEASE);
+}
+
 // Counts a new exchange; a repeated BEGIN changes nothing. The seat is locked.
 static hk_status count_exchange(hki_shard *s, const hki_claim *c,
                                 uint64_t exchange, const hki_begin *m) {
@@ -92,8 +98,7 @@ static hk_status count_exchange(hki_shard *s, const hki_claim *c,
     atomic_fetch_add(&s->global_step, m->steps - w->steps);
     HKI_ORDER();
     __atomic_store_n(&w->steps, m->steps, __ATOMIC_RELEASE);
-    if (m->first_loss > w->first_loss)
-        w->first_loss = m->first_loss;
+    raise_first_loss(w, m->first_loss);
     hki_shard_probe(s, HKI_POINT_BEGIN);
     if (exchange > before) {
         __atomic_store_n(&w->entered, hki_round_number(s), __ATOMIC_RELEASE);
@@ -128,8 +133,8 @@ void hki_shard_count_exchange(hki_shard *s, uint32_t id, const hki_begin *msg,
                               int64_t steps_done, hki_began *out) {
     hki_worker_record *const w = &s->file.worker[id];
     HKI_LOCKED(&s->seat[id].lock);
-    w->steps += steps_done;
-    w->first_loss = HKI_MAX(w->first_loss, msg->first_loss);
+    __atomic_fetch_add(&w->steps, steps_done, __ATOMIC_RELEASE);
+    raise_first_loss(w, msg->first_loss);
     const int64_t before = atomic_fetch_add(&s->global_step, steps_done);
     atomic_fetch_add(&s->exchanges, 1);
     fill_began(s, id, true, msg, out);

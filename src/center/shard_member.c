@@ -51,9 +51,12 @@ static hk_status choose_id(hki_shard *s, int32_t task, uint32_t *out) {
 // from the values which all of them have reached together.
 static double largest_first_loss(const hki_shard *s) {
     double largest = 0;
-    for (uint32_t i = 0; i < s->opt.max_workers; i++)
-        if (s->file.worker[i].first_loss > largest)
-            largest = s->file.worker[i].first_loss;
+    for (uint32_t i = 0; i < s->opt.max_workers; i++) {
+        double loss;
+        __atomic_load(&s->file.worker[i].first_loss, &loss, __ATOMIC_ACQUIRE);
+        if (loss > largest)
+            largest = loss;
+    }
     return HKI_MIN(largest, (double)FLT_MAX);
 }
 
