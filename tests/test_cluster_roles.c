@@ -853,6 +853,61 @@ static void test_ranges(void **state) {
 
 // ---- a center that comes back ----------------------------------------------
 
+// When the log of a center says that the run had ended, tries to connect to it.
+typedef struct early_worker {
+    const char *address;
+    hk_layout *layout;
+    int tries, connected;
+} early_worker;
+
+static void connect_early(void *user, hk_log_level level, const char *text) {
+    (void)level;
+    early_worker *const e = user;
+    hk_connect_options o;
+    hk_center *c;
+    if (strstr(text, "the run ended before this start") == NULL)
+        return;
+    hk_connect_options_init(&o, sizeof o);
+    o.addresses = &e->address;
+    o.n_addresses = 1;
+    o.connect_ms = 200;
+    e->tries++;
+    if (hk_center_connect(&o, e->layout, &c) != HK_OK)
+        return;
+    e->connected++;
+    hk_center_destroy(c);
+}
+
+// A center accepts no connection before it has found out that its run has
+// ended.
+static void test_start_after_the_end(void **state) {
+    (void)state;
+    bed b;
+    hand h[WORKERS] = {0};
+    hk_role_result r;
+    bed_init(&b);
+    b.limits.steps = 300;
+    run_to_the_end(&b, false, HK_END_STEPS, h, NULL);
+    hk_role_center_stop(b.center);
+    early_worker e = {.address = b.address, .layout = b.layout};
+    hk_context *const first = b.ctx;
+    hk_context_options o;
+    hk_context_options_init(&o, sizeof o);
+    o.log = connect_early;
+    o.log_user = &e;
+    assert_ok(hk_context_create(&o, &b.ctx));
+    bed_start(&b);
+    assert_ok(hk_role_center_wait(b.center, 60000, &r));
+    assert_int_equal(r.end, HK_END_STEPS);
+    assert_int_equal(e.tries, 1);
+    assert_int_equal(e.connected, 0);
+    hk_context_destroy(first);
+    bed_deinit(&b);
+    char path[128];
+    snprintf(path, sizeof path, "%s/run.done", folder);
+    assert_ok(hki_file_remove(path));
+}
+
 static void test_center_comes_back(void **state) {
     (void)state;
     bed b;
@@ -1221,6 +1276,7 @@ int main(void) {
         cmocka_unit_test(test_everybody_leaves),
         cmocka_unit_test(test_last_difference),
         cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_start_after_the_end),
         cmocka_unit_test(test_center_comes_back),
         cmocka_unit_test(test_restart_keeps_evaluator),
         cmocka_unit_test(test_evaluator_comes_late),
