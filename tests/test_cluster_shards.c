@@ -467,7 +467,7 @@ static void test_hung_member(void **state) {
 
 // A worker whose connection to one shard breaks in a round connects again
 // although it still waits for the others at another shard. Otherwise two such
-// workers would wait for each other until their patience (a lease) ends.
+// workers would wait for each other until a lease is over.
 typedef struct broken_round {
     hk_center *center;
     hki_member m;

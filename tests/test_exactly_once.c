@@ -314,9 +314,22 @@ static void step_beyond_view(void *user, int64_t begin, int64_t end,
     step_beyond(user, begin, end, x, c);
 }
 
-// Elastic averaging at a moving rate of 1: d = x - c = f goes to the center,
-// and x falls back to c, unless d is taken back.
-static hk_status meet(hk_center *c, hki_member m, uint32_t id, vectors *v) {
+// One step from wherever the center is.
+static hki_exchange exchange_of(vectors *v, hki_observe_fn observe) {
+    return (hki_exchange){.x = v->x,
+                          .rate = 1,
+                          .grad_scale = 1,
+                          .steps_done = 1,
+                          .deadline_ns = hki_deadline(60000),
+                          .observe = observe,
+                          .user = v,
+                          .use_locking = true};
+}
+
+// Elastic averaging with a moving rate of 1: d = x - c = f, and x becomes c
+// unless the worker reverts d.
+static hk_status exchange_elastically(hk_center *c, hki_member m, uint32_t id,
+                                      vectors *v) {
     const int64_t chunk = (int64_t)setup_of.chunk_kib * 256;
     double d[MAX_CHUNKS];
     bool handed[MAX_CHUNKS];
@@ -326,14 +339,7 @@ static hk_status meet(hk_center *c, hki_member m, uint32_t id, vectors *v) {
         v->view[i * chunk] = NAN; // not reached yet
     }
     begin_attempt(id, (const hki_remote *)c, d);
-    hki_exchange ex = {.x = v->x,
-                       .rate = 1,
-                       .grad_scale = 1,
-                       .steps_done = 1,
-                       .deadline_ns = hki_deadline(60000),
-                       .observe = step_beyond_view,
-                       .user = v,
-                       .use_locking = true};
+    hki_exchange ex = exchange_of(v, step_beyond_view);
     HKI_TRY(c->ops->exchange(c, m, &ex));
     for (uint32_t i = 0; i < setup_of.n_chunks; i++)
         handed[i] = v->x[i * chunk] == v->view[i * chunk];
@@ -359,14 +365,7 @@ static hk_status join_in(hk_center *c, hki_member m, uint32_t id, vectors *v) {
         handed[i] = true;
     }
     begin_attempt(id, (const hki_remote *)c, d);
-    hki_exchange ex = {.x = v->x,
-                       .rate = 1,
-                       .grad_scale = 1,
-                       .steps_done = 1,
-                       .deadline_ns = hki_deadline(60000),
-                       .observe = step_beyond,
-                       .user = v,
-                       .use_locking = true};
+    hki_exchange ex = exchange_of(v, step_beyond);
     HKI_TRY(c->ops->push_round(c, m, &ex));
     account_for(&shared->journal[id], handed);
     return HK_OK;
@@ -376,7 +375,7 @@ static hk_status exchange_once(hk_center *c, hki_member m, uint32_t id,
                                vectors *v) {
     const hki_method *const method = hki_method_get(setup_of.method);
     return method->rounds    ? join_in(c, m, id, v)
-           : method->elastic ? meet(c, m, id, v)
+           : method->elastic ? exchange_elastically(c, m, id, v)
                              : add_on(c, m, id, v);
 }
 

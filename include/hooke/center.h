@@ -93,7 +93,7 @@ typedef struct hk_center_options {
     hk_method method;     // default HK_METHOD_ELASTIC
     hk_turn_order turn;   // default HK_TURN_FREE
     uint32_t workers;     // expected ones; 0: unknown. ROUND_ROBIN needs it
-    uint32_t max_workers; // ids are below it; default 1024
+    uint32_t max_workers; // ids are below it; 1..65536, default 1024
     uint32_t chunk_kib;   // floats under one lock, in KiB; default 128
     uint32_t record;      // 1: remembers the order, 4 bytes an exchange
     uint32_t quorum;      // synchronous methods: at the deadline this many

@@ -15,7 +15,7 @@ static bool has_v3_extras(void) {
 }
 
 // The builtins also ask whether the system saves the wide registers.
-static hk_isa find_best(void) {
+static hk_isa ask_cpu(void) {
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
         !__builtin_cpu_supports("bmi") || !__builtin_cpu_supports("bmi2") ||
@@ -30,13 +30,13 @@ static hk_isa find_best(void) {
     return HK_ISA_V4;
 }
 
-// The instruction that asks the CPU traps in virtual machines and takes as long
-// as an exchange of a small model: it is executed once.
+// CPUID is executed once: it traps in virtual machines, which takes as long as
+// an exchange of a small model.
 hk_isa hki_isa_best(void) {
     static _Atomic int found; // hk_isa; HK_ISA_AUTO: not asked
     int best = atomic_load_explicit(&found, memory_order_relaxed);
     if (best == HK_ISA_AUTO) {
-        best = (int)find_best();
+        best = (int)ask_cpu();
         atomic_store_explicit(&found, best, memory_order_relaxed);
     }
     return (hk_isa)best;

@@ -15,8 +15,8 @@
 // the head may change at any time while a server runs; docs/formats/
 // center-file.md says in which order, and what recovery does.
 //
-// A shard without a path has the same thing in memory; one of this process has
-// no undo slots.
+// A shard without a path has the same layout in memory. The shard of an
+// in-process center has no undo slots.
 #ifndef HKI_CENTER_FILE_H
 #define HKI_CENTER_FILE_H
 #include <stdatomic.h>
@@ -93,7 +93,7 @@ _Static_assert(sizeof(hki_undo_head) <= HKI_UNDO_IDS, "row ids come after it");
 
 typedef struct hki_center_file {
     char *path; // NULL: in memory
-    int fd;     // -1: memory of the allocator
+    int fd;     // -1: none; without a path the map is from hki_alloc
     bool view;  // a private copy: the file stays as it is
     uint8_t *map;
     size_t bytes;

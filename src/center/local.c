@@ -182,11 +182,11 @@ static hk_status add_vector(const hki_local *c, const char *prefix,
 
 // The outer optimizer's variables, with "center/" in front.
 static hk_status add_outer(hki_local *c, hk_name_map *map) {
-    if (c->shard->whole == NULL)
+    if (c->shard->vector_outer == NULL)
         return HK_OK;
     HKI_SCOPED(hk_name_map_destroy_at) hk_name_map *own = NULL;
     HKI_TRY(hk_name_map_create(&own));
-    HKI_TRY(hk_optimizer_variables(c->shard->whole, own));
+    HKI_TRY(hk_optimizer_variables(c->shard->vector_outer, own));
     return hki_names_add_map(map, "center/", own);
 }
 

@@ -2,14 +2,14 @@
 // local.c (create, members, names), local_exchange.c (everything that walks
 // over the vector), local_device.c (workers on a device).
 //
-// Members, first values, the start barrier, rounds and the vectors are those of
-// a shard in memory (shard.h). Exchanges are made in place, under the locks of
-// its chunks, or of its first chunk where an outer optimizer steps over the
-// whole vector. Whoever walks over the vector takes the locks in rising order
-// and holds one until it has the next, so nobody overtakes: the order at the
-// first lock is the order at all of them, exchanges are serial, and copies are
-// consistent. Without locking an exchange takes what trylock gives it, in a
-// rotated order.
+// A shard in memory (shard.h) has the vectors, the members, the first values,
+// the start barrier and the rounds. Exchanges are made in place, under the
+// locks of its chunks, or under the first lock alone if one outer optimizer
+// steps over the whole vector. A walk over the vector takes the locks in rising
+// order and keeps each until it has the next, so that no walk overtakes
+// another: exchanges are serial, and copies are consistent. Without locking
+// (use_locking 0) an exchange takes the locks that are free, in a rotated
+// order.
 //
 // Locks, outermost first: chunks in rising order, the shard's `lock`, a seat's,
 // the turn's.
@@ -21,8 +21,7 @@ typedef struct hki_local {
     hk_center base;
     hki_shard *shard;
     bool check;
-    float
-        *gradient; // working memory of the optimizer of the whole vector; NULL
+    float *gradient; // of the step of shard->vector_outer; NULL: not needed
 
     // Where workers of a device come: it may have the values. Changed, and
     // asked for work, with all locks held; waited for with one.
@@ -34,12 +33,12 @@ typedef struct hki_local {
     _Atomic uint64_t skipped, faults;
 } hki_local;
 
-// The chunks [first, last) behind one lock.
+// Chunks [first, last), guarded by the lock of chunk `first`.
 typedef struct hki_stripe {
-    uint32_t lock, first, last;
+    uint32_t first, last;
 } hki_stripe;
 
-uint32_t hki_local_stripes(const hki_local *c);
+uint32_t hki_local_stripe_count(const hki_local *c);
 hki_stripe hki_local_stripe(const hki_local *c, uint32_t i);
 
 // One walk over all chunks.

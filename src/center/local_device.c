@@ -93,7 +93,7 @@ static hk_status exchange_held(hki_local *c, device_arg *a, bool *taken) {
 }
 
 static hk_status lock_all(hki_local *c, const hki_local_walk_state *w) {
-    for (uint32_t i = 0; i < hki_local_stripes(c); i++) {
+    for (uint32_t i = 0; i < hki_local_stripe_count(c); i++) {
         const hk_status s = hki_local_lock(c, w, i);
         if (s == HK_OK)
             continue;
@@ -105,7 +105,7 @@ static hk_status lock_all(hki_local *c, const hki_local_walk_state *w) {
 }
 
 static void unlock_all(hki_local *c) {
-    for (uint32_t i = 0; i < hki_local_stripes(c); i++)
+    for (uint32_t i = 0; i < hki_local_stripe_count(c); i++)
         hki_local_unlock(c, i);
 }
 

@@ -1,18 +1,18 @@
-// local_exchange.c - walks over the in-process center: exchange, pull,
-// snapshot, assign.
+// local_exchange.c - walks over the in-process center: exchanges, pulls,
+// rounds, snapshots, new values.
 #include "center/local.h"
 
 // ---- walking ----------------------------------------------------------------
 
-// One lock for all chunks where an optimizer steps over them at once.
-uint32_t hki_local_stripes(const hki_local *c) {
-    return c->shard->whole != NULL ? 1 : HKI_MAX(c->shard->n_chunks, 1u);
+// One stripe if one outer optimizer steps over the whole vector.
+uint32_t hki_local_stripe_count(const hki_local *c) {
+    return c->shard->vector_outer != NULL ? 1 : HKI_MAX(c->shard->n_chunks, 1u);
 }
 
 hki_stripe hki_local_stripe(const hki_local *c, uint32_t i) {
     const uint32_t n = c->shard->n_chunks;
-    return c->shard->whole != NULL ? (hki_stripe){0, 0, n}
-                                   : (hki_stripe){i, i, HKI_MIN(i + 1, n)};
+    return c->shard->vector_outer != NULL ? (hki_stripe){0, n}
+                                          : (hki_stripe){i, HKI_MIN(i + 1, n)};
 }
 
 hk_status hki_local_lock(hki_local *c, const hki_local_walk_state *w,
@@ -30,7 +30,7 @@ hk_status hki_local_lock(hki_local *c, const hki_local_walk_state *w,
     return hki_fail(
         HK_E_TIMEOUT,
         "%s: %s%s: another worker did not release chunk %u of %u in time",
-        c->base.name, w->what, who, i, hki_local_stripes(c));
+        c->base.name, w->what, who, i, hki_local_stripe_count(c));
 }
 
 void hki_local_unlock(hki_local *c, uint32_t i) {
@@ -39,7 +39,7 @@ void hki_local_unlock(hki_local *c, uint32_t i) {
 
 hk_status hki_local_walk(hki_local *c, const hki_local_walk_state *w) {
     hki_turn *const turn = &c->shard->turn;
-    const uint32_t n = hki_local_stripes(c);
+    const uint32_t n = hki_local_stripe_count(c);
     if (w->event != 0)
         HKI_TRY(hki_turn_enter(turn, w->event, w->worker, w->deadline_ns));
     hk_status s = hki_local_lock(c, w, 0);
@@ -139,7 +139,7 @@ static void exchange_chunk(hki_local *c, hki_exchange *ex, uint32_t chunk) {
         atomic_fetch_add(&c->faults, faults);
     if (m->rounds)
         shard->file.chunk[chunk].contributions++;
-    else if (shard->whole == NULL || p->state)
+    else if (shard->vector_outer == NULL || p->state)
         hki_center_changed(&h);
 }
 
@@ -182,7 +182,7 @@ static hk_status visit_outer(hki_local *c, void *arg, const hki_stripe *s) {
         const hk_grad_view g = {.dense = gradients ? ex->grad : c->gradient,
                                 .n_dense = n_train,
                                 .scale = gradients ? ex->grad_scale : 1};
-        HKI_TRY(hk_optimizer_apply(c->shard->whole, c->shard->values, &g,
+        HKI_TRY(hk_optimizer_apply(c->shard->vector_outer, c->shard->values, &g,
                                    (int64_t)atomic_load(&c->shard->version) - 1,
                                    NULL));
     }
@@ -215,7 +215,7 @@ static hk_status exchange_outer_free(hki_local *c, exchange_arg *a) {
 static void exchange_free(hki_local *c, exchange_arg *a) {
     hki_exchange *const ex = a->ex;
     hki_local_begin(c, a->m, ex);
-    const size_t n = hki_local_stripes(c);
+    const size_t n = hki_local_stripe_count(c);
     const size_t start = n * (a->m.id % ex->live) / ex->live;
     // Bits of one word at a time remember what the second round has to try.
     for (size_t base = 0; base < n; base += 64) {
@@ -227,7 +227,7 @@ static void exchange_free(hki_local *c, exchange_arg *a) {
                     hki_local_stripe(c, (uint32_t)((start + base + j) % n));
                 if (again && !(busy >> j & 1))
                     continue;
-                if (!hki_mutex_trylock(&c->shard->chunk_lock[s.lock].mutex)) {
+                if (!hki_mutex_trylock(&c->shard->chunk_lock[s.first].mutex)) {
                     busy |= UINT64_C(1) << j;
                     if (again) {
                         ex->skipped++;
@@ -235,7 +235,7 @@ static void exchange_free(hki_local *c, exchange_arg *a) {
                     }
                     continue;
                 }
-                if (s.lock == 0)
+                if (s.first == 0)
                     hki_local_take_side(c, ex->side);
                 if (hki_local_settle(c) == HK_OK) {
                     visit_exchange(c, a, &s);
@@ -243,7 +243,7 @@ static void exchange_free(hki_local *c, exchange_arg *a) {
                     ex->skipped++;
                     clear_diff(c, ex, s.first, s.last);
                 }
-                hki_local_unlock(c, s.lock);
+                hki_local_unlock(c, s.first);
             }
     }
     atomic_fetch_add(&c->skipped, ex->skipped);
@@ -263,7 +263,7 @@ hk_status hki_local_exchange(hk_center *base, hki_member m, hki_exchange *ex) {
     hki_local *const c = (hki_local *)base;
     exchange_arg a = {.m = m, .ex = ex};
     hk_status s = hki_local_check(c, m, "exchange");
-    const bool outer = c->shard->whole != NULL;
+    const bool outer = c->shard->vector_outer != NULL;
     if (s == HK_OK && !ex->use_locking &&
         (c->shard->turn.order != HK_TURN_FREE || c->shard->turn.record))
         s = hki_fail(
@@ -291,7 +291,7 @@ hk_status hki_local_exchange(hk_center *base, hki_member m, hki_exchange *ex) {
     return check_faults(c, m);
 }
 
-// ---- pull -------------------------------------------------
+// ---- pull -------------------------------------------------------------------
 
 typedef struct copy_arg {
     hki_member m;
@@ -305,7 +305,7 @@ typedef struct copy_arg {
 
 static void begin_pull(hki_local *c, void *arg) {
     copy_arg *const a = arg;
-    hki_shard_saw(c->shard, a->m.id);
+    hki_shard_set_seen(c->shard, a->m.id);
     a->global_step = atomic_load(&c->shard->global_step);
     copy_side(c, a->side, c->shard->file.side, false);
 }
@@ -375,7 +375,7 @@ static hk_status contribute(hki_local *c, exchange_arg *a, hki_shard_run *r,
     const hk_status s = hki_local_walk(c, &w);
     r->applied = a->done;
     if (s != HK_OK)
-        hki_round_quit(c->shard, r);
+        hki_round_abort(c->shard, r);
     return s;
 }
 

@@ -46,7 +46,8 @@ float *hki_shard_at(const hki_shard *s, uint32_t v, int64_t at) {
 
 // ---- what lives in this process only ----------------------------------------
 
-// Without chunks there is a first lock still, for the counters.
+// A shard without chunks has one lock as well: the in-process center counts
+// exchanges under the first lock.
 static uint32_t count_locks(const hki_shard *s) {
     return HKI_MAX(s->n_chunks, 1u);
 }

@@ -1,6 +1,6 @@
 // center/shard.h - the state of one center shard and everything that
-// changes it; knows nothing of connections. A center in this process is such a
-// shard, too, with the exchanges of local.h.
+// changes it; knows nothing of connections. The in-process center (local.h)
+// keeps its state in a shard in memory.
 //
 // center_file.c    the file that a shard lives in; center_sections.c: its tags
 // shard.c          create, open with recovery, close, counters
@@ -80,8 +80,8 @@ typedef enum hki_begin_flag {
     HKI_BEGIN_SETTLE = 32   // only hands in what is left of an exchange
 } hki_begin_flag;
 
-// The flags that a worker of a method sets. half: BEFORE bodies may be
-// bfloat16.
+// Flags that follow from the method. half: BEFORE bodies in bfloat16 are wanted
+// where the method allows them.
 uint32_t hki_begin_flags(const hki_method *m, bool half);
 
 typedef struct hki_began {
@@ -139,7 +139,7 @@ typedef struct hki_shard_options {
     int64_t lease_ms;
     uint64_t max_bytes; // 0: no limit of its own
     bool shared;        // memory that can be handed over
-    bool in_process;    // its workers are threads of this process (local.h)
+    bool in_process;    // of an in-process center (local.h)
     hki_probe_fn probe; // NULL: none
     void *probe_user;
 } hki_shard_options;
@@ -167,8 +167,8 @@ typedef struct hki_shard_seat {
     bool in_barrier;
     uint64_t running;  // exchange between BEGIN and END; 0: none
     bool contributing; // it is part of a round
-    // Of a worker in this process whose contribution was cut short: the chunks
-    // of the round that it entered which have it.
+    // In process: chunks that received the worker's contribution to round
+    // `entered` before it failed (timeout).
     uint32_t contributed;
     // What it waits for in a method with rounds: the round, plus 1 (0: none),
     // since when, and how long others may make no step meanwhile.
@@ -218,14 +218,17 @@ typedef struct hki_shard {
     uint32_t n_dense;
 
     hki_chunk_lock *chunk_lock; // each guards a chunk's values, slots and
-                                // record; with `whole`, the first one all
+                                // record; with `vector_outer` the first lock
+                                // guards all chunks
     hki_shard_seat *seat;       // opt.max_workers
     hki_turn turn;
 
-    // In process only.
+    // In-process center only.
     bool in_process;
-    hk_optimizer *whole; // outer optimizer of the whole vector; NULL: none
-    uint64_t *updates;   // per chunk, as checkpoints hold them
+    hk_optimizer *vector_outer; // one outer optimizer for the whole vector;
+                                // NULL: none
+    uint64_t *updates;          // per chunk; one array, because checkpoints
+                                // store it as a tensor
 
     hk_optimizer **outer; // per chunk; NULL: none
     float **slot;         // 3 per chunk: the optimizers' slots
@@ -245,7 +248,7 @@ typedef struct hki_shard {
     uint32_t granted;       // seat that sends the first values, plus 1; 0: none
     uint64_t grant_session; // the connection of that seat which sends them
     bool receiving;         // somebody's whole vector is on its way
-    uint64_t newest_run;    // that was given to somebody with first values
+    uint64_t newest_run;    // last id given by hki_shard_new_run; 0: none
     bool round_closing;
     hki_gate gate;
     uint32_t n_copies[2]; // that exist, by hki_copy_use
@@ -314,7 +317,7 @@ hk_status hki_shard_check_steps(const hki_shard *s, const hki_claim *c,
 // HK_E_STATE unless the claim holds.
 hk_status hki_shard_check(hki_shard *s, hki_claim *c, const char *what);
 // The same; `lock` is held.
-hk_status hki_shard_check_held(hki_shard *s, hki_claim *c, const char *what);
+hk_status hki_shard_check_locked(hki_shard *s, hki_claim *c, const char *what);
 // The same over a connection that has not joined. stays: nor has it left. A
 // center that has lost its memory takes the caller's word.
 hk_status hki_shard_check_caller(hki_shard *s, const hki_claim *c, bool stays,
@@ -345,17 +348,17 @@ void hki_shard_expire(hki_shard *s);
 #define HKI_MAX_STEPS (INT64_C(1) << 48)
 
 // Compare-and-set of the first values. *granted: the caller brings them, then
-// calls hki_shard_commit, or hki_shard_refuse when it cannot. A newer
-// connection of a worker takes the place of its older one.
+// calls hki_shard_commit, or hki_shard_refuse when it cannot. The grant belongs
+// to one connection: a newer connection of the worker needs a new grant.
 hk_status hki_shard_init(hki_shard *s, hki_claim *c, const hki_patience *p,
                          bool *granted);
 // Before they are put in place: the caller may have been thought to be gone
 // meanwhile. HK_E_STATE: somebody else brings them, or has.
 hk_status hki_shard_hold(hki_shard *s, hki_claim *c);
-// A run for a worker that brings first values: newer than all before. Shards of
-// a center belong to the run that their first shard gave out. A worker that has
-// lost its grant without knowing it must not put the values of an older run in
-// the place of a newer one's (hki_run_is_older).
+// The id of a new run, for a worker that gets the grant of the first values.
+// All shards of a center belong to the run whose id shard 0 gave. The ids that
+// one shard gives are ordered (hki_run_is_older), so that a worker that has
+// lost its grant without noticing cannot replace the values of a newer run.
 uint64_t hki_shard_new_run(hki_shard *s);
 bool hki_run_is_older(uint64_t run, uint64_t than);
 // run_id: of the whole center; 0 makes one. HK_E_STATE as above.
@@ -421,12 +424,13 @@ void hki_shard_read_rows(hki_shard *s, const hki_row_batch *rows, float *out);
 // All units are in: waits for the end of the round, if there is one.
 hk_status hki_shard_end(hki_shard *s, hki_shard_run *r, const hki_patience *p);
 
-// An exchange of a worker in this process, in which *msg names rates and flags:
-// counts it, with steps_done local steps, at its place in the order.
+// In process: counts an exchange and steps_done local steps of worker id. *msg:
+// rates, first loss and flags.
 void hki_shard_count_exchange(hki_shard *s, uint32_t id, const hki_begin *msg,
                               int64_t steps_done, hki_began *out);
-// The worker has seen the center as it is now.
-void hki_shard_saw(hki_shard *s, uint32_t id);
+// Worker id has received the center's current values: staleness counts from
+// here.
+void hki_shard_set_seen(hki_shard *s, uint32_t id);
 
 void hki_shard_lock_chunk(hki_shard *s, uint32_t chunk);
 void hki_shard_unlock_chunk(hki_shard *s, uint32_t chunk);
@@ -483,9 +487,9 @@ hk_status hki_rules_apply(hki_shard *s, const hki_shard_run *r, uint32_t chunk,
 hk_status hki_rules_close(hki_shard *s, uint32_t chunk, uint64_t round);
 // Ends it without what was brought.
 void hki_rules_drop(hki_shard *s, uint32_t chunk);
-// The part of a round's end that the optimizer of the whole vector does, before
-// the chunks. The same failure.
-hk_status hki_rules_close_whole(hki_shard *s, uint64_t round);
+// With `vector_outer`: its step at the end of a round, before hki_rules_close
+// of the chunks. Fails as hki_rules_close does, and the sum is 0 then.
+hk_status hki_rules_close_vector(hki_shard *s, uint64_t round);
 
 // ---- shard_round.c ----------------------------------------------------------
 
@@ -504,12 +508,13 @@ hk_status hki_shard_reach(hki_shard *s, const hki_claim *c, uint64_t round,
 hk_status hki_round_check(const hki_shard *s, uint32_t id, uint64_t round);
 hk_status hki_round_finish(hki_shard *s, hki_shard_run *r,
                            const hki_patience *p);
-// A worker of this process contributes to the round that is open, and ends that
-// with hki_round_finish or, after a failure, hki_round_quit. *again: it has
-// contributed before. r->applied: chunks that have its contribution.
+// In process: begins a contribution of worker r->claim to the open round.
+// hki_round_finish ends it, or hki_round_abort after a failure. *again: the
+// worker has contributed to this round already. r->applied: chunks that
+// received its contribution in an earlier attempt.
 hk_status hki_round_begin(hki_shard *s, hki_shard_run *r, const hki_patience *p,
                           bool *again);
-void hki_round_quit(hki_shard *s, const hki_shard_run *r);
+void hki_round_abort(hki_shard *s, const hki_shard_run *r);
 // Goes on with a round that was being closed when the process died.
 hk_status hki_round_recover(hki_shard *s);
 

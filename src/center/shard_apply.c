@@ -71,7 +71,8 @@ static hk_status check_begin(const hki_shard *s, const hki_claim *c,
     return round ? hki_round_check(s, c->id, m->round) : HK_OK;
 }
 
-// Whoever joins reads it under another lock. The seat is locked.
+// Atomic, because joining workers read it without the seat's lock. The seat is
+// locked.
 static void raise_first_loss(hki_worker_record *w, double loss) {
     if (loss > w->first_loss)
         __atomic_store(&w->first_loss, &loss, __ATOMIC_RELEASE);
@@ -141,7 +142,7 @@ void hki_shard_count_exchange(hki_shard *s, uint32_t id, const hki_begin *msg,
     out->global_step = before + steps_done;
 }
 
-void hki_shard_saw(hki_shard *s, uint32_t id) {
+void hki_shard_set_seen(hki_shard *s, uint32_t id) {
     HKI_LOCKED(&s->seat[id].lock);
     s->seat[id].seen_version = atomic_load(&s->version);
 }

@@ -20,8 +20,8 @@ bool hki_shard_wait(hki_shard *s, const hki_patience *p) {
     return true;
 }
 
-// Workers of this process come and go with their threads.
-static hk_log_level level_of(const hki_shard *s) {
+// In process, workers join and leave with every training call.
+static hk_log_level membership_level(const hki_shard *s) {
     return s->in_process ? HK_LOG_DEBUG : HK_LOG_INFO;
 }
 
@@ -150,7 +150,7 @@ hk_status hki_shard_join(hki_shard *s, const hki_join *msg, const char *peer,
     }
     hki_mutex_unlock(&s->lock);
     HKI_TRY(status);
-    hki_log(s->context, level_of(s),
+    hki_log(s->context, membership_level(s),
             "%s: worker %u joined (incarnation %u, %s), %u live", s->name,
             out->id, out->incarnation, peer, atomic_load(&s->live));
     return HK_OK;
@@ -193,7 +193,7 @@ static bool take_back(hki_shard *s, const hki_claim *c) {
     return true;
 }
 
-hk_status hki_shard_check_held(hki_shard *s, hki_claim *c, const char *what) {
+hk_status hki_shard_check_locked(hki_shard *s, hki_claim *c, const char *what) {
     c->why = HKI_WHY_UNKNOWN;
     if (c->incarnation == 0 || c->id >= s->opt.max_workers)
         return hki_fail(HK_E_STATE, "%s: %s: the worker has not joined",
@@ -215,7 +215,7 @@ hk_status hki_shard_check_held(hki_shard *s, hki_claim *c, const char *what) {
 
 hk_status hki_shard_check(hki_shard *s, hki_claim *c, const char *what) {
     HKI_LOCKED(&s->lock);
-    return hki_shard_check_held(s, c, what);
+    return hki_shard_check_locked(s, c, what);
 }
 
 hk_status hki_shard_check_caller(hki_shard *s, const hki_claim *c, bool stays,
@@ -283,7 +283,7 @@ bool hki_shard_is_out(hki_shard *s, const hki_claim *c) {
 static hk_status leave(hki_shard *s, hki_claim *c, int64_t steps,
                        const char *why) {
     HKI_LOCKED(&s->lock);
-    HKI_TRY(hki_shard_check_held(s, c, "leave"));
+    HKI_TRY(hki_shard_check_locked(s, c, "leave"));
     hki_worker_record *const w = &s->file.worker[c->id];
     if (steps > w->steps) {
         HKI_TRY(hki_shard_check_steps(s, c, steps));
@@ -305,8 +305,8 @@ hk_status hki_shard_leave(hki_shard *s, hki_claim *c, int64_t steps,
         hki_log(s->context, HK_LOG_WARNING, "%s: worker %u failed, %u live: %s",
                 s->name, c->id, atomic_load(&s->live), text);
     else
-        hki_log(s->context, level_of(s), "%s: worker %u left, %u live", s->name,
-                c->id, atomic_load(&s->live));
+        hki_log(s->context, membership_level(s), "%s: worker %u left, %u live",
+                s->name, c->id, atomic_load(&s->live));
     return HK_OK;
 }
 
@@ -394,9 +394,8 @@ void hki_shard_expire(hki_shard *s) {
 
 // ---- first values -----------------------------------------------------------
 
-// One connection sends the first values. An older connection of the same
-// worker, whose end is noticed late, neither takes the grant back nor commits
-// values.
+// The grant belongs to one connection. The end of an older connection of the
+// same worker, noticed late, does not revoke it.
 static void give_grant(hki_shard *s, const hki_claim *c) {
     s->granted = c->id + 1;
     s->grant_session = c->session;
@@ -420,14 +419,14 @@ hk_status hki_shard_init(hki_shard *s, hki_claim *c, const hki_patience *p,
                          bool *granted) {
     *granted = false;
     HKI_LOCKED(&s->lock);
-    HKI_TRY(hki_shard_check_held(s, c, "init"));
+    HKI_TRY(hki_shard_check_locked(s, c, "init"));
     const uint64_t *const initialised = &s->file.head->initialised;
     const bool first = hki_turn_initialises(&s->turn, c->id);
     while (!hki_load64(initialised) &&
            (!first || (s->granted != 0 && s->granted != c->id + 1)))
         if (!hki_shard_wait(s, p))
             return late_values(s, c->id);
-    // It may have been replaced while it waited.
+    // A newer connection may have replaced this one during the wait.
     if (s->seat[c->id].speaker != c->session) {
         c->why = HKI_WHY_REPLACED;
         return hki_fail(HK_E_STATE,
@@ -441,7 +440,8 @@ hk_status hki_shard_init(hki_shard *s, hki_claim *c, const hki_patience *p,
     return HK_OK;
 }
 
-#define RUN_COUNT UINT64_C(0xffff) // the rest is random
+#define RUN_COUNT                                                              \
+    UINT64_C(0xffff) // bits of a run id that count; others: random
 
 uint64_t hki_shard_new_run(hki_shard *s) {
     HKI_LOCKED(&s->lock);
@@ -470,7 +470,7 @@ static void set_values(hki_shard *s, uint64_t run_id) {
 
 // `lock` is held.
 static hk_status hold_grant(hki_shard *s, hki_claim *c) {
-    HKI_TRY(hki_shard_check_held(s, c, "init"));
+    HKI_TRY(hki_shard_check_locked(s, c, "init"));
     if (s->granted == 0 && !hki_load64(&s->file.head->initialised))
         give_grant(s, c);
     if (has_grant(s, c))
@@ -541,7 +541,7 @@ hk_status hki_shard_barrier(hki_shard *s, hki_claim *c, uint32_t parties,
                             const hki_patience *p) {
     uint64_t *const passed = &s->file.head->barrier;
     HKI_LOCKED(&s->lock);
-    hk_status status = hki_shard_check_held(s, c, "start barrier");
+    hk_status status = hki_shard_check_locked(s, c, "start barrier");
     if (status == HK_OK) {
         s->seat[c->id].in_barrier = true;
         if (!hki_load64(passed) && n_waiting(s) >= parties) {

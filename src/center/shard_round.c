@@ -51,8 +51,8 @@ uint64_t hki_round_reached(const hki_shard *s) {
 
 // ---- closing ----------------------------------------------------------------
 
-// What the rule refuses is dropped: the values stay as they are, and the next
-// round begins. *refused: it happened before in this round.
+// Logs once per round that the method refuses it. A refused round is dropped:
+// the values stay as they are. *refused: logged already.
 static void note_refused(const hki_shard *s, bool *refused) {
     if (!*refused)
         hki_log(s->context, HK_LOG_WARNING, "%s; the round is dropped",
@@ -76,48 +76,47 @@ static hk_status close_chunk(hki_shard *s, uint64_t round, uint32_t chunk,
     return hki_undo_commit(s, slot);
 }
 
-// The same for workers of this process, which nothing outlives.
-static void close_here(hki_shard *s, uint64_t round, uint32_t chunk,
-                       bool *refused) {
-    if (hki_rules_close(s, chunk, round) != HK_OK) {
-        note_refused(s, refused);
-        hki_rules_drop(s, chunk);
-    }
-    hki_store64(&record(s)->cursor, HKI_CURSOR(round + 1, chunk + 1));
-}
-
-// A copy of the vector in the order of the chunks sees a round as a whole or
-// not at all: one lock is held until the next one is, or the first one all
-// along where it guards everything.
-static void close_all_here(hki_shard *s, uint64_t round) {
+static hk_status close_chunks_durably(hki_shard *s, uint64_t round,
+                                      uint32_t first) {
     bool refused = false;
-    if (s->n_chunks == 0)
-        return;
-    hki_shard_lock_chunk(s, 0);
-    if (hki_rules_close_whole(s, round) != HK_OK)
-        note_refused(s, &refused);
-    for (uint32_t i = 0; i < s->n_chunks; i++) {
-        close_here(s, round, i, &refused);
-        if (s->whole == NULL && i + 1 < s->n_chunks) {
-            hki_shard_lock_chunk(s, i + 1);
-            hki_shard_unlock_chunk(s, i);
-        }
-    }
-    hki_shard_unlock_chunk(s, s->whole != NULL ? 0 : s->n_chunks - 1);
-}
-
-// The rest of round `round`, from `first` on. Nobody contributes meanwhile.
-static hk_status close_chunks(hki_shard *s, uint64_t round, uint32_t first) {
-    bool refused = false;
-    if (s->in_process)
-        close_all_here(s, round);
-    for (uint32_t i = s->in_process ? s->n_chunks : first; i < s->n_chunks;
-         i++) {
+    for (uint32_t i = first; i < s->n_chunks; i++) {
         hki_shard_lock_chunk(s, i);
         const hk_status status = close_chunk(s, round, i, &refused);
         hki_shard_unlock_chunk(s, i);
         HKI_TRY(status);
     }
+    return HK_OK;
+}
+
+// In process: no undo records. Locks are taken as in hki_local_walk, so that a
+// copy of the center contains a round completely or not at all.
+static void close_chunks_in_process(hki_shard *s, uint64_t round) {
+    bool refused = false;
+    if (s->n_chunks == 0)
+        return;
+    hki_shard_lock_chunk(s, 0);
+    if (hki_rules_close_vector(s, round) != HK_OK)
+        note_refused(s, &refused);
+    for (uint32_t i = 0; i < s->n_chunks; i++) {
+        if (hki_rules_close(s, i, round) != HK_OK) {
+            note_refused(s, &refused);
+            hki_rules_drop(s, i);
+        }
+        hki_store64(&record(s)->cursor, HKI_CURSOR(round + 1, i + 1));
+        if (s->vector_outer == NULL && i + 1 < s->n_chunks) {
+            hki_shard_lock_chunk(s, i + 1);
+            hki_shard_unlock_chunk(s, i);
+        }
+    }
+    hki_shard_unlock_chunk(s, s->vector_outer != NULL ? 0 : s->n_chunks - 1);
+}
+
+// The rest of round `round`, from `first` on. No worker contributes meanwhile.
+static hk_status close_chunks(hki_shard *s, uint64_t round, uint32_t first) {
+    if (s->in_process)
+        close_chunks_in_process(s, round);
+    else
+        HKI_TRY(close_chunks_durably(s, round, first));
     s->file.head->fast_rate = 0;
     return HK_OK;
 }
@@ -343,7 +342,7 @@ static hk_status finish(hki_shard *s, const hki_shard_run *r, uint64_t round,
             return late(s, r->claim.id, round, "workers");
         in_time = wait_for_others(s, r->claim.id, round, p);
     }
-    // Its last chunk may be a moment ahead of the version.
+    // The number rises with the last chunk, the version a moment later.
     while (s->round_closing && hki_shard_wait(s, p))
         ;
     return HK_OK;
@@ -366,18 +365,18 @@ hk_status hki_round_finish(hki_shard *s, hki_shard_run *r,
     const hk_status status =
         r->msg.round < round ? HK_OK : finish(s, r, round, p);
     if (status == HK_OK)
-        hki_shard_saw(s, r->claim.id);
+        hki_shard_set_seen(s, r->claim.id);
     return status;
 }
 
-// ---- workers of this process ------------------------------------------------
+// ---- contributions in process -----------------------------------------------
 
 hk_status hki_round_begin(hki_shard *s, hki_shard_run *r, const hki_patience *p,
                           bool *again) {
     const uint32_t id = r->claim.id;
     hki_worker_record *const w = &s->file.worker[id];
     HKI_LOCKED(&s->lock);
-    HKI_TRY(hki_shard_check_held(s, &r->claim, "round"));
+    HKI_TRY(hki_shard_check_locked(s, &r->claim, "round"));
     while (s->round_closing)
         if (!hki_shard_wait(s, p) && s->round_closing)
             return late(s, id, hki_round_number(s), "its end; missing:");
@@ -391,7 +390,7 @@ hk_status hki_round_begin(hki_shard *s, hki_shard_run *r, const hki_patience *p,
     return HK_OK;
 }
 
-void hki_round_quit(hki_shard *s, const hki_shard_run *r) {
+void hki_round_abort(hki_shard *s, const hki_shard_run *r) {
     HKI_LOCKED(&s->lock);
     s->seat[r->claim.id].contributing = false;
     s->seat[r->claim.id].contributed = r->applied;

@@ -131,16 +131,18 @@ static hk_status make_outer(hki_shard *s, const hk_optimizer_options *o) {
     return HK_OK;
 }
 
-// Entries that are not exchanged stay out of its steps.
-static hk_status make_whole(hki_shard *s, const hk_optimizer_options *o) {
+// One optimizer for the whole vector. Its steps leave out entries that are not
+// exchanged.
+static hk_status make_vector_outer(hki_shard *s,
+                                   const hk_optimizer_options *o) {
     const size_t n = hki_layout_entry_count(s->layout);
     HKI_FREED unsigned char *mask = NULL;
-    HKI_TRY(hk_optimizer_create(o, s->layout, &s->whole));
-    s->outer_rate = hk_optimizer_rate(s->whole, 0);
+    HKI_TRY(hk_optimizer_create(o, s->layout, &s->vector_outer));
+    s->outer_rate = hk_optimizer_rate(s->vector_outer, 0);
     HKI_TRY(hki_alloc_array(n, 1, &mask));
     for (size_t i = 0; i < n; i++)
         mask[i] = s->partition.share[i] == HK_SHARE_EXCHANGE;
-    return hk_optimizer_select(s->whole, mask);
+    return hk_optimizer_select(s->vector_outer, mask);
 }
 
 static float *slot_vector(const hki_shard *s, uint32_t i, uint32_t chunk) {
@@ -184,7 +186,7 @@ hk_status hki_rules_init(hki_shard *s, const hk_center_options *opt) {
     if (s->method->outer == HKI_OUTER_DELAYED)
         return hki_delayed_init(opt, &o, s->name, &s->delayed);
     if (s->in_process)
-        return make_whole(s, &o);
+        return make_vector_outer(s, &o);
     HKI_TRY(hki_rules_slots(opt, s->name, &s->n_slots));
     return make_outer(s, &o);
 }
@@ -192,7 +194,7 @@ hk_status hki_rules_init(hki_shard *s, const hk_center_options *opt) {
 void hki_rules_deinit(hki_shard *s) {
     for (uint32_t i = 0; s->outer != NULL && i < s->n_chunks; i++)
         hk_optimizer_destroy(s->outer[i]);
-    hk_optimizer_destroy(s->whole);
+    hk_optimizer_destroy(s->vector_outer);
     hki_free(s->updates);
     hki_free(s->outer);
     hki_free(s->slot);
@@ -300,7 +302,7 @@ static hki_center_half half_of(rule_call *call) {
         s, call->chunk, r != NULL ? HKI_MAX(r->began.live, 1u) : 1);
     if (r != NULL && r->scratch != NULL)
         h.scratch = r->scratch + hki_shard_room(s);
-    if (s->whole == NULL)
+    if (s->vector_outer == NULL)
         h.outer = r != NULL ? step_of_exchange : step_of_round;
     h.halfway = s->probe != NULL ? reach_half : NULL;
     h.user = call;
@@ -361,7 +363,7 @@ hk_status hki_rules_close(hki_shard *s, uint32_t chunk, uint64_t round) {
     return HK_OK;
 }
 
-hk_status hki_rules_close_whole(hki_shard *s, uint64_t round) {
+hk_status hki_rules_close_vector(hki_shard *s, uint64_t round) {
     const int64_t n = hki_layout_train(s->layout);
     hki_outer_sum sum = {.values = s->values,
                          .sum = s->file.vector[1],
@@ -370,13 +372,14 @@ hk_status hki_rules_close_whole(hki_shard *s, uint64_t round) {
                          .fast_rate = s->file.head->fast_rate,
                          .outer_rate = s->outer_rate,
                          .round = round};
-    if (s->whole == NULL)
+    if (s->vector_outer == NULL)
         return HK_OK;
-    // Whoever contributes does so to all chunks, but for those of copies.
+    // A contribution covers all chunks except those of share COPY, which are
+    // not counted.
     for (uint32_t i = 0; i < s->n_chunks; i++)
         sum.count = HKI_MAX(sum.count, s->file.chunk[i].contributions);
     const hk_status status =
-        hki_outer_round(s->method, s->whole, &sum, s->name);
+        hki_outer_round(s->method, s->vector_outer, &sum, s->name);
     if (status != HK_OK)
         memset(sum.sum, 0, (size_t)n * sizeof(float));
     return status;

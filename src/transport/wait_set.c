@@ -41,7 +41,7 @@ static hki_waitable *begin_place(const hki_wait_set *s) {
     return s->waitable + s->first[s->n];
 }
 
-// It has n of them.
+// The place has n waitables.
 static size_t end_place(hki_wait_set *s, size_t n) {
     const size_t place = s->n++;
     s->first[s->n] = s->first[place] + n;

@@ -140,17 +140,17 @@ static void exchange(hk_worker *w, float *x, int64_t steps) {
     }
 }
 
-// Waits until as many workers as there are have come here.
-static void meet(int *here) {
-    ++*here;
-    while (*here < WORKERS)
+// Waits until all workers have called it with the same counter.
+static void wait_for_all(int *arrived) {
+    ++*arrived;
+    while (*arrived < WORKERS)
         sim_sleep(10000000);
 }
 
 // One exchange more, without faults: whatever was left is handed in, and a
 // round gives everybody the same values.
 static void exchange_last(hk_worker *w, float *x) {
-    meet(&state.finished);
+    wait_for_all(&state.finished);
     sim_heal();
     exchange(w, x, 0);
 }
@@ -170,7 +170,7 @@ static void train(void *user) {
     check(hk_worker_open(&opt, me->x, N, &w), "open");
     memcpy(me->joined, me->x, N * sizeof *me->x);
     if (state.kind->rule == AGREED) // all take part in all rounds
-        meet(&state.started);
+        wait_for_all(&state.started);
     for (int e = 0; e < EXCHANGES; e++) {
         const float step = 0.25f * (float)(me->index + 1);
         for (int i = 0; i < N; i++)
@@ -187,15 +187,17 @@ static void train(void *user) {
 
 // What value i of the center differs by from what it has to be.
 static double error_of(const float *center, int i) {
-    double error = (double)center[i] - (double)initial_value(i), apart = 0;
+    double error = (double)center[i] - (double)initial_value(i),
+           disagreement = 0;
     for (int k = 0; k < WORKERS; k++) {
         const worker_state *const w = &state.workers[k];
-        apart = fmax(apart, fabs((double)center[i] - (double)w->x[i]));
+        disagreement =
+            fmax(disagreement, fabs((double)center[i] - (double)w->x[i]));
         error -= w->added;
         if (state.kind->rule == CONSERVED)
             error += (double)w->x[i] - (double)w->joined[i];
     }
-    return state.kind->rule == AGREED ? apart : error;
+    return state.kind->rule == AGREED ? disagreement : error;
 }
 
 static void compare(const float *center) {

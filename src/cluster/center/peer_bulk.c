@@ -251,7 +251,7 @@ static hk_status place_new(hki_session *s, const bringing *b,
     hk_status status = HK_OK;
     HKI_TRY(hki_gate_hold(shard, ticket, s->peer, &b->patience));
     if (hki_run_is_older(in->run_id, hki_load64(&shard->file.head->run_id))) {
-        s->claim.why = HKI_WHY_AGAIN; // it asks the first shard anew
+        s->claim.why = HKI_WHY_AGAIN; // the worker asks shard 0 again
         status = hki_fail(HK_E_UNAVAILABLE,
                           "%s: assign: another worker has sent the first "
                           "values meanwhile",
@@ -346,7 +346,7 @@ hk_status hki_session_pull(hki_session *s, const hki_frame *head) {
                           shard->name, s->claim.id);
     if (status != HK_OK)
         return hki_session_error(s, status);
-    hki_shard_saw(shard, s->claim.id);
+    hki_shard_set_seen(shard, s->claim.id);
     for (uint32_t i = 0; i < shard->n_chunks; i++)
         if (shard->chunk[i].share == HK_SHARE_EXCHANGE ||
             !(m.flags & HKI_WAIT_EXCHANGED))

@@ -178,7 +178,7 @@ static uint32_t hang_up(hk_center_server *server, const hki_session *but) {
 static hk_status send_away(hki_session *s, int64_t deadline_ns) {
     hk_center_server *const server = s->server;
     HKI_LOCKED(&server->lock);
-    // Those who come meanwhile are hung up on at the next tick.
+    // Connections made meanwhile are closed at the next tick.
     while (hang_up(server, s) > 0) {
         (void)hki_cond_wait(&server->changed, &server->lock, deadline_ns);
         if (hki_now_ns() >= deadline_ns)

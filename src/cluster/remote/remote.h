@@ -271,8 +271,8 @@ hk_status hki_remote_push_round(hk_center *c, hki_member m, hki_exchange *ex);
 // ---- remote_flow.c ----------------------------------------------------------
 
 // Runs every link's flow to its end. HK_E_UNAVAILABLE with *broken: a
-// connection is gone, mend and call again. In a round the flows of the other
-// links may be under way then: whoever does not call again abandons them.
+// connection is gone, mend and call again. In a round, flows of other links may
+// be under way then; a caller that does not call again calls hki_flow_abandon.
 hk_status hki_flow_drive(hki_member_link *w, hki_exchange *ex,
                          int64_t deadline_ns, bool *broken);
 // Closes the connections of flows that are under way.

@@ -167,7 +167,8 @@ static void keep(hki_member_link *w, int64_t *again) {
                 w->m.id,
                 (double)(hki_now_ns() - atomic_load(&w->away_since)) * 1e-9);
     } else if (w->fenced) {
-        atomic_store(&w->away, false); // the next call says why
+        atomic_store(&w->away, false); // the worker's next call fails with the
+                                       // reason
     } else {
         *again = HKI_MIN(*again, HKI_MIN(next, hki_deadline(200)));
     }
@@ -210,8 +211,8 @@ void hki_heartbeat_main(void *user) {
     uint64_t turn = 0;
     HKI_LOCKED(&r->lock);
     while (!r->stopping) {
-        // Members are added while it sleeps; those that are away are looked
-        // at as soon as nobody uses them.
+        // Members are added while the thread sleeps. A member that is away is
+        // due as soon as no call uses it.
         const int64_t now = hki_now_ns();
         bool due = now >= beat || now >= again;
         for (hki_member_link *w = r->members; w != NULL && !due; w = w->next)

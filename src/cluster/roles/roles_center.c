@@ -88,9 +88,9 @@ static hk_status post_limits(hk_role_center *c) {
     return hki_server_post(c->server, HKI_NOTE_LIMITS, b.data, b.size, false);
 }
 
-// Before anybody is let in: a worker that came to a run that is over would move
-// what it has left.
-static hk_status prepare(void *user, hk_center_server *server) {
+// Before the first connection is accepted: a worker that joins a finished run
+// would change its result.
+static hk_status prepare_run(void *user, hk_center_server *server) {
     hk_role_center *const c = user;
     c->server = server;
     c->memory = server->memory;
@@ -102,7 +102,7 @@ static hk_status prepare(void *user, hk_center_server *server) {
 static hk_status start_server(hk_role_center *c,
                               const hk_center_server_options *so,
                               int64_t bind_ms) {
-    const hki_server_hooks hooks = {.ready = prepare, .ready_user = c};
+    const hki_server_hooks hooks = {.ready = prepare_run, .ready_user = c};
     const int64_t begin = hki_now_ns();
     for (int64_t pause = 50;; pause = HKI_MIN(pause * 2, 1000)) {
         const hk_status s = hki_server_start(so, &hooks, &c->server);

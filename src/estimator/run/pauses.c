@@ -91,9 +91,9 @@ static bool has_reached_time(const hki_loop *l) {
            (double)(hki_now_ns() - l->started_ns) * 1e-9 >= l->opt.max_seconds;
 }
 
-// Whether the run of the cluster was over before this worker's first step: a
-// step would move what the run has left.
-static bool is_too_late(hki_loop *l, const hki_worker *w) {
+// Whether the cluster's run had ended before this worker's first step, which
+// would change the result of the run.
+static bool run_had_ended(hki_loop *l, const hki_worker *w) {
     hk_run *const run = &l->runs[w->index];
     if (w->steps != run->first_step || l->crew->own_center ||
         !hki_center_finished(l->crew->center))
@@ -105,7 +105,7 @@ static bool is_too_late(hki_loop *l, const hki_worker *w) {
 }
 
 bool hki_loop_may_step(hki_loop *l, const hki_worker *w) {
-    if (is_too_late(l, w))
+    if (run_had_ended(l, w))
         return false;
     if (hk_stop_requested(l->e->ctx))
         hki_loop_stop(l, HK_STOP_REQUESTED);
